@@ -1,0 +1,68 @@
+"""Frozen types of the catalogue files. Every group of figures carries its source and its certainty."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+ModelCertainty = Literal["real-file", "conversion-script", "class-default", "model-card", "memory"]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Provenance(_Entry):
+    """Where figures come from and how sure they are."""
+
+    source: Annotated[tuple[str, ...], Field(min_length=1)]
+    certainty: str
+
+
+class ModelCard(_Entry):
+    """One checkpoint: the exact config.json and processor values, and where they come from."""
+
+    id: str
+    architecture: str
+    config: dict[str, Any]
+    config_provenance: Provenance
+    processor: dict[str, Any]
+    processor_provenance: Provenance
+    parameters: int | None
+    parameters_provenance: Provenance | None
+    dtype: str
+    served: bool
+    last_engine_version: str | None = None
+    remembered_fields: tuple[str, ...] = ()
+
+
+class Price(_Entry):
+    """The lowest on-demand price of one GPU-hour, in US dollars."""
+
+    usd_per_gpu_hour: float
+    instance: str
+    by_share: bool
+    provenance: Provenance
+
+
+class GpuCard(_Entry):
+    """One GPU product with its datasheet and measured figures."""
+
+    id: str
+    display_name: str
+    vendor: str
+    architecture: str
+    compute_capability: str | None
+    marketing_memory_gb: float
+    driver_memory_mib: int | None
+    driver_memory_provenance: Provenance | None
+    engine_memory_gib: float | None
+    engine_memory_provenance: Provenance
+    bandwidth_gb_per_second: float | None
+    bf16_tflops: float | None
+    fp8_tflops: float | None
+    link_gb_per_second_bidirectional: float | None
+    max_gpus_per_node: int | None
+    spec_provenance: Provenance
+    labels: tuple[str, ...]
+    labels_certainty: str
+    price: Price | None

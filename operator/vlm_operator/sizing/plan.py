@@ -1,0 +1,200 @@
+"""The answer of the engine: Plan | NoFit, and the parts they are made of.
+
+Filled by ``search.py`` and ``judge.py``; read by ``render``, ``report`` and ``cli``. Bytes, seconds and cents; texts in
+``message`` fields are for people and name the thing, the value, the limit and the next step.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from vlm_operator.sizing.inventory import Certainty, GpuKind
+
+EncoderParallelMode = Literal["weights", "data"]
+LimitName = Literal["context length", "encoder budget", "batch tokens", "KV cache"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryPart:
+    """A named share of one GPU's memory."""
+
+    name: str
+    size_bytes: int
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryBreakdown:
+    """One GPU's memory by part; ``headroom`` is the last part, so the parts sum to ``total_bytes`` exactly."""
+
+    parts: tuple[MemoryPart, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        """What the engine sees on the GPU."""
+        return sum(part.size_bytes for part in self.parts)
+
+    def part(self, name: str) -> MemoryPart:
+        """Return the part called ``name``; KeyError if there is none."""
+        for part in self.parts:
+            if part.name == name:
+                return part
+        raise KeyError(name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitCheck:
+    """One of the four limits: what the largest declared request needs and what the server offers, in tokens."""
+
+    name: LimitName
+    needed: int
+    limit: int
+
+    @property
+    def slack_fraction(self) -> float:
+        """The unused share of the limit."""
+        return 1 - self.needed / self.limit if self.limit else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Percentiles:
+    """A quantity at its median, 95th and 99th percentile over the declared requests."""
+
+    p50: float
+    p95: float
+    p99: float
+
+    def at(self, percentile: int) -> float:
+        """Return the figure for 50, 95 or 99."""
+        return {50: self.p50, 95: self.p95, 99: self.p99}[percentile]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatencyEstimate:
+    """Seconds at percentiles of the declared mix, and what they rest on."""
+
+    ttft: Percentiles
+    tpot: Percentiles
+    request: Percentiles
+    requests_per_minute_per_replica: float
+    certainty: Certainty
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageShare:
+    """One declared image size and what becomes of it."""
+
+    width: int
+    height: int
+    share: float
+    tokens: int
+    prompt_tokens: int
+    resized: tuple[int, int] | None
+    tiles: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenFigures:
+    """Tokens per image and per request (image + text + output) at p50, p99 and most."""
+
+    images: tuple[ImageShare, ...]
+    image_p50: int
+    image_p99: int
+    image_max: int
+    request_p50: int
+    request_p99: int
+    request_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """Why one candidate cannot be used. ``shortfall_fraction`` orders near misses (0 is nearest)."""
+
+    gpu: str
+    gpus_per_replica: int
+    reason: str
+    message: str
+    shortfall_fraction: float = 1.0
+    hourly_cents: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """Another candidate: one that fits but costs more, or one that does not fit."""
+
+    gpu: str
+    gpus_per_replica: int
+    tensor_parallel_size: int
+    replicas: int
+    hourly_cents: float | None
+    fits: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostResources:
+    """What one pod needs beside its GPUs."""
+
+    cpu_cores: int
+    memory_bytes: int
+    shared_memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFlags:
+    """The numbers that become engine flags; each has its one home here."""
+
+    tensor_parallel_size: int
+    max_model_len: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    gpu_memory_utilization_percent: int
+    limit_mm_per_prompt: Mapping[str, Any]
+    mm_processor_kwargs: Mapping[str, Any]
+    hf_overrides: Mapping[str, Any]
+    encoder_parallel_mode: EncoderParallelMode
+    dtype: str
+    kv_cache_dtype: str
+    mm_processor_cache_gib: int
+    trust_remote_code: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to run and what to expect of it."""
+
+    model_id: str
+    engine_version: str
+    gpu: GpuKind
+    gpus_per_replica: int
+    replicas: int
+    flags: ServerFlags
+    images_per_prompt: int
+    cap_name: str
+    cap_value: int | None
+    host: HostResources
+    memory: MemoryBreakdown
+    kv_cache_tokens: int
+    concurrent_requests: int
+    limits: tuple[LimitCheck, ...]
+    tokens: TokenFigures
+    latency: LatencyEstimate
+    hourly_cents: float | None
+    certainty: Certainty
+    binding_constraint: str
+    reasons: tuple[str, ...]
+    alternatives: tuple[Alternative, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoFit:
+    """Nothing fits: a CamelCase reason (``api.names``), one message, the nearest misses, what would make it fit."""
+
+    model_id: str
+    reason: str
+    message: str
+    candidates: int
+    nearest: tuple[Rejection, ...] = ()
+    by_reason: tuple[tuple[str, int], ...] = ()
+    suggestions: tuple[str, ...] = ()

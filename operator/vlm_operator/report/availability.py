@@ -1,0 +1,53 @@
+"""Observation -> is the Deployment available, and if not, what holds it back. Called by ``conditions``."""
+
+from typing import Final
+
+from vlm_operator.api import names
+from vlm_operator.report.observation import Observation, PodTrouble
+from vlm_operator.report.verdict import Verdict, pending
+
+_ORDINARY_WAITING: Final = frozenset({"ContainerCreating", "PodInitializing", ""})
+
+
+def available_verdict(observation: Observation, *, suspended: bool) -> Verdict:
+    """Return whether the pods serve: suspended, not there, serving, crashing, unschedulable or still loading."""
+    if suspended:
+        return _suspended(observation)
+    if not observation.deployment_present:
+        return pending("there is no Deployment yet")
+    serving = f"{observation.available_replicas} of {observation.desired_replicas} replicas answer"
+    if observation.available_replicas >= observation.desired_replicas > 0:
+        return Verdict("True", names.REASON_SERVING, serving)
+    if trouble := _worst_trouble(observation):
+        return Verdict("False", names.REASON_CRASHING, f"{serving}; {_describe(trouble)}")
+    if observation.unschedulable_message:
+        message = f"{serving}; a pod waits for a node: {observation.unschedulable_message}"
+        return Verdict("False", names.REASON_UNSCHEDULABLE, message)
+    return Verdict("False", names.REASON_LOADING, f"{serving}; the others start and load the weights")
+
+
+def _suspended(observation: Observation) -> Verdict:
+    running = observation.ready_replicas
+    still = f"; {running} still stopping" if running else ""
+    message = f"spec.suspend is true, so no replica is wanted{still}; set it to false to serve"
+    return Verdict("False", names.REASON_SUSPENDED, message)
+
+
+def _worst_trouble(observation: Observation) -> PodTrouble | None:
+    """Return what ended the pod that restarted most often, or else what a pod waits for.
+
+    The order is total, so that the same pods in another order give the same message.
+    """
+    ended = sorted(observation.terminated, key=lambda trouble: (-trouble.restarts, trouble.pod, trouble.reason))
+    waiting = sorted(
+        (trouble for trouble in observation.waiting if trouble.reason not in _ORDINARY_WAITING),
+        key=lambda trouble: (trouble.pod, trouble.reason),
+    )
+    return next(iter([*ended, *waiting]), None)
+
+
+def _describe(trouble: PodTrouble) -> str:
+    restarts = f" after {trouble.restarts} restarts" if trouble.restarts else ""
+    detail = f": {trouble.message.strip()}" if trouble.message.strip() else ""
+    look = "kubectl logs --previous" if trouble.restarts else "kubectl describe pod"
+    return f"pod {trouble.pod}: {trouble.reason}{restarts}{detail}; see {look} {trouble.pod}"

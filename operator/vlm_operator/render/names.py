@@ -1,4 +1,4 @@
-"""The names of the children of one resource, and the labels that select its pods. Called by render, cluster and cli."""
+"""The names of the children of a resource, and the labels that select its pods. For render, cluster and cli."""
 
 from typing import Final
 
@@ -26,9 +26,9 @@ def deployment_name(name: str) -> str:
 def service_name(name: str) -> str:
     """Return the name of the Service: the resource's own, or with ``serve-`` before it.
 
-    A Service ``vllm`` (or ``vllm-port``) would give the pods of its namespace variables named ``VLLM_*``, which the
-    engine reads as its settings; and a Service may not start with a digit. Names that start with ``serve-`` get the
-    prefix too, so that two resources never share a Service.
+    A Service ``vllm`` (or ``vllm-port``) would give the pods of its namespace variables named ``VLLM_*``, which
+    the engine reads as its settings; and a Service may not start with a digit. Names that start with ``serve-``
+    get the prefix too, so that two resources never share a Service.
 
     Raises:
         RenderError: the name is no DNS label of at most 63 characters.
@@ -55,7 +55,7 @@ def cache_claim_name(name: str) -> str:
 
 
 def selector_labels(name: str) -> dict[str, str]:
-    """Return the labels that select the pods; they depend on the name alone, because a selector cannot change."""
+    """Return the labels that select the pods; of the name alone, as a selector cannot change."""
     return {INSTANCE_LABEL: name, NAME_LABEL: _APPLICATION}
 
 

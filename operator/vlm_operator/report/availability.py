@@ -10,7 +10,7 @@ _ORDINARY_WAITING: Final = frozenset({"ContainerCreating", "PodInitializing", ""
 
 
 def available_verdict(observation: Observation, *, suspended: bool) -> Verdict:
-    """Return whether the pods serve: suspended, not there, serving, crashing, unschedulable or still loading."""
+    """Return whether the pods serve, or the one thing that keeps them from it."""
     if suspended:
         return _suspended(observation)
     if not observation.deployment_present:
@@ -38,7 +38,9 @@ def _worst_trouble(observation: Observation) -> PodTrouble | None:
 
     The order is total, so that the same pods in another order give the same message.
     """
-    ended = sorted(observation.terminated, key=lambda trouble: (-trouble.restarts, trouble.pod, trouble.reason))
+    ended = sorted(
+        observation.terminated, key=lambda trouble: (-trouble.restarts, trouble.pod, trouble.reason)
+    )
     waiting = sorted(
         (trouble for trouble in observation.waiting if trouble.reason not in _ORDINARY_WAITING),
         key=lambda trouble: (trouble.pod, trouble.reason),

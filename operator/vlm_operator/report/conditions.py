@@ -1,7 +1,8 @@
-"""Outcome + observation -> the whole status of a resource. Pure: the time is handed in, nothing is read back to decide.
+"""Outcome + observation -> the whole status of a resource. Pure: the time is handed in, nothing is read back.
 
-The previous conditions serve one purpose: ``lastTransitionTime`` stays what it was while a condition's status stays, so
-that an unchanged resource gets an unchanged status, byte for byte. Called by the controller after each reconcile.
+The previous conditions serve one purpose: ``lastTransitionTime`` stays what it was while a condition's status
+stays, so that an unchanged resource gets an unchanged status, byte for byte. Called by the controller after each
+reconcile.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,14 +12,20 @@ from vlm_operator.api import names
 from vlm_operator.errors import Problem
 from vlm_operator.report.availability import available_verdict
 from vlm_operator.report.observation import Observation
-from vlm_operator.report.status_plan import empty_summary, format_accelerator, no_fit_status, plan_digest, plan_status
+from vlm_operator.report.status_plan import (
+    empty_summary,
+    format_accelerator,
+    no_fit_status,
+    plan_digest,
+    plan_status,
+)
 from vlm_operator.report.verdict import Verdict, pending
 from vlm_operator.sizing.plan import NoFit, Plan
 
 Outcome = Plan | NoFit | Problem
 
-_REFUSALS: Final = frozenset({names.REASON_INVALID_SPEC, names.REASON_UNKNOWN_MODEL, names.REASON_UNSERVABLE})
-"""Reasons of a NoFit that no GPU would cure: the spec was not accepted."""
+_SIZING_REASONS: Final = frozenset({names.REASON_NO_FIT, names.REASON_NO_GPUS, names.REASON_UNKNOWN_GPU})
+"""Reasons of a NoFit that other GPUs would cure; with any other reason the spec itself is not accepted."""
 
 
 class Identity(Protocol):
@@ -37,7 +44,7 @@ class Identity(Protocol):
         """``metadata.generation``."""
 
 
-def build_status(  # noqa: PLR0913 - the signature is the list of everything status may depend on
+def build_status(
     resource: Identity,
     outcome: Outcome,
     observation: Observation,
@@ -76,10 +83,10 @@ def judge_conditions(outcome: Outcome, observation: Observation, *, suspended: b
 
 
 def conjunction(verdicts: Sequence[Verdict]) -> Verdict:
-    """Return the first verdict that does not hold, or the last: the reason nearest to the cause stands for all.
+    """Return the first verdict that does not hold, as False, or the last: the reason nearest to the cause.
 
-    A condition that is Unknown keeps Ready from being True; Ready itself is False then, as clients that wait for it
-    expect, and takes the reason of the first False one where there is one.
+    A condition that is Unknown keeps Ready from being True; Ready itself is False then, as clients that wait for
+    it expect, and takes the reason of the first False one where there is one.
     """
     blocking = [verdict for verdict in verdicts if verdict.status == "False"]
     blocking += [verdict for verdict in verdicts if verdict.status == "Unknown"]
@@ -93,7 +100,7 @@ def _accepted(outcome: Outcome) -> Verdict:
         case Problem():
             where = f"{outcome.path}: " if outcome.path else ""
             return Verdict("False", names.REASON_INVALID_SPEC, f"{where}{outcome.message}")
-        case NoFit(reason=reason) if reason in _REFUSALS:
+        case NoFit(reason=reason) if reason not in _SIZING_REASONS:
             return Verdict("False", reason, outcome.message)
         case NoFit():
             return Verdict("True", names.REASON_ACCEPTED, f"{outcome.model_id} can be served by the engine")
@@ -108,7 +115,7 @@ def _sized(outcome: Outcome) -> Verdict:
             gpus = format_accelerator(outcome.gpu.display_name, outcome.gpus_per_replica)
             message = f"{outcome.replicas} replicas of {gpus}; {outcome.binding_constraint} breaks first"
             return Verdict("True", names.REASON_PLANNED, message)
-        case NoFit(reason=reason) if reason not in _REFUSALS:
+        case NoFit(reason=reason) if reason in _SIZING_REASONS:
             return Verdict("False", reason, _no_fit_message(outcome))
         case _:
             return pending("nothing is sized before the spec is accepted")

@@ -1,11 +1,11 @@
-"""What was seen of one resource's children, as plain values; filled by ``cluster``, read by ``conditions``."""
+"""What was seen of a resource's children, as plain values. Filled by ``cluster``, read by ``conditions``."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodTrouble:
-    """Why a container of one pod waits or ended: ``CrashLoopBackOff``, ``ImagePullBackOff``, ``OOMKilled`` ..."""
+    """Why a container of a pod waits or ended: ``CrashLoopBackOff``, ``ImagePullBackOff``, ``OOMKilled``."""
 
     pod: str
     reason: str
@@ -17,9 +17,9 @@ class PodTrouble:
 class Observation:
     """The children as the API server shows them.
 
-    ``service_name`` is the name of the Service that leads to the pods (``render.names.service_name``), empty while there
-    is none; it becomes the endpoint in status. ``apply_error`` is what the API server said when it refused a child.
-    ``plan_digest`` is the annotation on the running Deployment.
+    ``service_name`` is the name of the Service that leads to the pods (``render.names.service_name``), empty while
+    there is none; it becomes the endpoint in status. ``apply_error`` is what the API server said when it refused a
+    child. ``plan_digest`` is the annotation on the running Deployment.
     """
 
     deployment_present: bool = False

@@ -1,7 +1,7 @@
 """Plan | NoFit -> the numbers and words of status: ``plan``, ``estimate``, ``alternatives``, ``summary``.
 
-Called by ``conditions.build_status`` and by ``vlmctl plan --output json``. Everything is an integer with its unit in
-the field's name, or a string for people; bytes, seconds and fractions end here.
+Called by ``conditions.build_status`` and by ``vlmctl plan --output json``. Everything is an integer with its
+unit in the field's name, or a string for people; bytes, seconds and fractions end here.
 """
 
 import hashlib
@@ -10,13 +10,13 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from vlm_operator.sizing.plan import Alternative, MemoryBreakdown, NoFit, Percentiles, Plan, Rejection
+from vlm_operator.sizing.memory import MemoryBreakdown
+from vlm_operator.sizing.plan import Alternative, NoFit, Percentiles, Plan, Rejection
 from vlm_operator.units import GIB, MIB, format_mebibytes
 
 HEADROOM: Final = "headroom"
 _MOST_ALTERNATIVES: Final = 5
 _UNKNOWN: Final = "-"
-_CAP_FIELDS: Final = {"max_pixels": "maxPixels", "min_pixels": "minPixels"}
 
 
 def plan_status(plan: Plan) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def empty_summary(reason: str) -> dict[str, str]:
 
 
 def plan_digest(plan: Plan) -> str:
-    """Return the SHA-256 of the plan's canonical JSON: equal digests start equal pods, whatever was estimated."""
+    """Return the SHA-256 of the plan's canonical JSON: equal digests mean equal pods, not estimates."""
     return canonical_digest(_plan_fields(plan))
 
 
@@ -60,13 +60,11 @@ def canonical_digest(value: Mapping[str, Any]) -> str:
 
 
 def whole_mebibytes(memory: MemoryBreakdown) -> list[dict[str, Any]]:
-    """Return the parts in whole MiB; the last one, headroom, takes the rounding, so they sum to the total exactly."""
+    """Return the parts in whole MiB; headroom, the last, takes the rounding, so they sum to the total."""
     total = memory.total_bytes // MIB
     sizes = [round(part.size_bytes / MIB) for part in memory.parts[:-1]]
     sizes.append(total - sum(sizes))
-    return [
-        {"part": part.name, "mebibytes": size} for part, size in zip(memory.parts, sizes, strict=True)
-    ]
+    return [{"part": part.name, "mebibytes": size} for part, size in zip(memory.parts, sizes, strict=True)]
 
 
 def format_accelerator(gpu: str, count: int) -> str:

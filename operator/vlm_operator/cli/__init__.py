@@ -1,1 +1,1 @@
-"""See the modules."""
+"""vlmctl, the command line: ``main.py`` reads arguments, one module per command answers."""

@@ -1,0 +1,53 @@
+"""Values of arguments: how text of the command line becomes a value, and the help that says so."""
+
+import argparse
+import json
+import re
+from typing import Any
+
+FILE_HELP = "a file with one or more VLMDeployments; '-' reads standard input"
+
+INVENTORY_HELP = """\
+which GPUs may be used:
+  catalogue  whatever the catalogue knows, as many as wanted (default)
+  cluster    the GPU nodes of the cluster that kubectl would speak to
+  FILE       a YAML list, such as
+               - {gpu: NVIDIA-L40S, gpusPerNode: 4, nodes: 2, hourlyCents: 86}
+             gpu is a node label (nvidia.com/gpu.product) or a catalogue id (vlmctl catalogue gpus);
+             nodes and hourlyCents (per GPU) may be left out"""
+
+_PIXEL_SIZE = re.compile(r"(\d{1,9})[xX\u00d7](\d{1,9})", re.ASCII)
+
+
+def pixel_size(text: str) -> tuple[int, int]:
+    """Return (width, height) of a size such as ``4032x3024``.
+
+    Raises:
+        argparse.ArgumentTypeError: ``text`` is not a size.
+    """
+    match = _PIXEL_SIZE.fullmatch(text.strip())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size; write width x height in pixels: 4032x3024")
+    width, height = int(match[1]), int(match[2])
+    if min(width, height) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: width and height must be at least 1 pixel")
+    return width, height
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Return the JSON object in ``text``.
+
+    Raises:
+        argparse.ArgumentTypeError: ``text`` is not a JSON object.
+    """
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not JSON ({error}); write for example '{{\"max_pixels\": 1003520}}'"
+        ) from None
+    if not isinstance(value, dict):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a JSON object; write for example '{{\"max_pixels\": 1003520}}'"
+        )
+    return value

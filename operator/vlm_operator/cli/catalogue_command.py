@@ -1,0 +1,110 @@
+"""``vlmctl catalogue`` and ``vlmctl crd``: what the product knows, and the contract it serves."""
+
+import argparse
+from typing import Any
+
+from vlm_operator.catalogue.load import all_gpus, find_model, model_ids
+from vlm_operator.catalogue.types import GpuCard, ModelCard
+from vlm_operator.cli import output
+from vlm_operator.cli.text import table
+
+
+def run_crd(arguments: argparse.Namespace) -> int:
+    """Print the CustomResourceDefinition."""
+    from vlm_operator.api.crd import custom_resource_definition  # noqa: PLC0415 - only this command needs it
+
+    output.write_data(custom_resource_definition(), arguments.output)
+    return 0
+
+
+def run_catalogue(arguments: argparse.Namespace) -> int:
+    """Print the catalogue's models or GPUs."""
+    cards = [find_model(model_id) for model_id in model_ids()]
+    models = [card for card in cards if card is not None]
+    gpus = arguments.what == "gpus"
+    if arguments.output != "human":
+        items = (
+            [_gpu_document(card) for card in all_gpus()]
+            if gpus
+            else [_model_document(card) for card in models]
+        )
+        output.write_data({"items": items}, arguments.output)
+    else:
+        output.write_lines(_gpu_rows(list(all_gpus())) if gpus else _model_rows(models))
+    return 0
+
+
+def _model_document(card: ModelCard) -> dict[str, Any]:
+    return {
+        "id": card.id,
+        "architecture": card.architecture,
+        "parameters": card.parameters,
+        "served": card.served,
+        "lastEngineVersion": card.last_engine_version,
+        "certainty": card.config_provenance.certainty,
+        "processorCertainty": card.processor_provenance.certainty,
+        "rememberedFields": list(card.remembered_fields),
+    }
+
+
+def _gpu_document(card: GpuCard) -> dict[str, Any]:
+    return {
+        "id": card.id,
+        "displayName": card.display_name,
+        "vendor": card.vendor,
+        "computeCapability": card.compute_capability,
+        "engineMemoryGiB": card.engine_memory_gib,
+        "engineMemoryCertainty": card.engine_memory_provenance.certainty,
+        "bandwidthGBPerSecond": card.bandwidth_gb_per_second,
+        "usdPerGpuHour": card.price.usd_per_gpu_hour if card.price else None,
+        "labels": list(card.labels),
+    }
+
+
+def _model_rows(cards: list[ModelCard]) -> list[str]:
+    rows = [["MODEL", "PARAMETERS", "SERVED", "CONFIG", "PROCESSOR"]]
+    rows.extend(
+        [
+            card.id,
+            f"{card.parameters / 1e9:.1f} B" if card.parameters else "-",
+            _served(card),
+            _certainty(card.config_provenance.certainty, card.remembered_fields),
+            _certainty(card.processor_provenance.certainty, ()),
+        ]
+        for card in cards
+    )
+    return [
+        *table(rows, right=(1,)),
+        "",
+        f"{len(cards)} models. * = some or all figures are remembered, not read from a file.",
+    ]
+
+
+def _served(card: ModelCard) -> str:
+    if card.served:
+        return "yes"
+    return f"until {card.last_engine_version}" if card.last_engine_version else "no"
+
+
+def _certainty(certainty: str, remembered: tuple[str, ...]) -> str:
+    return f"{certainty} *" if remembered or certainty in ("memory", "remembered") else certainty
+
+
+def _gpu_rows(cards: list[GpuCard]) -> list[str]:
+    rows = [["GPU", "MEMORY", "CERTAINTY", "BANDWIDTH", "PRICE/GPU·H", "ID"]]
+    rows.extend(
+        [
+            card.display_name,
+            f"{card.engine_memory_gib:.1f} GiB" if card.engine_memory_gib else "-",
+            _certainty(card.engine_memory_provenance.certainty, ()),
+            f"{card.bandwidth_gb_per_second:,.0f} GB/s" if card.bandwidth_gb_per_second else "-",
+            f"${card.price.usd_per_gpu_hour:.2f}" if card.price else "-",
+            card.id,
+        ]
+        for card in cards
+    )
+    return [
+        *table(rows, right=(1, 3, 4)),
+        "",
+        f"{len(cards)} GPUs. Memory is what the engine sees. * = remembered.",
+    ]

@@ -1,0 +1,128 @@
+"""``--inventory``: the catalogue, the cluster, or a YAML list of node shapes -> Inventory."""
+
+import dataclasses
+import difflib
+from typing import Any
+
+import yaml
+
+from vlm_operator.cli.inputs import SourcedInputError, display_name, read_text
+from vlm_operator.errors import InputError, Problem
+from vlm_operator.planning import catalogue_inventory
+from vlm_operator.sizing.inventory import GpuKind, Inventory, NodeShape
+
+_FIELDS = {"gpu", "gpusPerNode", "nodes", "hourlyCents"}
+_EXAMPLE = "- {gpu: NVIDIA-L40S, gpusPerNode: 4, nodes: 2}"
+
+
+def load_inventory(source: str) -> Inventory:
+    """Return the inventory that ``--inventory`` names.
+
+    Raises:
+        InputError: The file cannot be used; every problem in it is listed.
+        ClusterError: The cluster did not answer.
+    """
+    if source == "catalogue":
+        return catalogue_inventory()
+    if source == "cluster":
+        from vlm_operator.cli.live import cluster_inventory  # noqa: PLC0415 - loads the Kubernetes client
+
+        return cluster_inventory()
+    return parse_inventory(read_text(source), display_name(source))
+
+
+def parse_inventory(text: str, source: str) -> Inventory:
+    """Return the inventory that the YAML list ``text`` describes.
+
+    Raises:
+        InputError: ``text`` is not such a list; every problem in it is listed.
+    """
+    try:
+        entries = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise _wrong(source, [Problem(path="", message=f"not YAML: {_one_line(error)}")]) from None
+    if not isinstance(entries, list) or not entries:
+        message = f"an inventory is a YAML list of node shapes, such as {_EXAMPLE}"
+        raise _wrong(source, [Problem(path="", message=message)])
+    kinds = {shape.gpu.id: shape.gpu for shape in catalogue_inventory().shapes}
+    shapes: list[NodeShape] = []
+    problems: list[Problem] = []
+    for index, entry in enumerate(entries):
+        found = _problems_of(entry, f"[{index}]")
+        kind = None if found else _find_kind(entry["gpu"], kinds, f"[{index}].gpu", found)
+        problems.extend(found)
+        if kind is not None:
+            shapes.append(_shape(entry, kind))
+    if problems:
+        raise _wrong(source, problems)
+    return Inventory(shapes=tuple(shapes), source="file")
+
+
+def _problems_of(entry: Any, path: str) -> list[Problem]:
+    if not isinstance(entry, dict):
+        return [Problem(path=path, message=f"a node shape is a mapping, such as {_EXAMPLE}")]
+    problems = [
+        Problem(path=f"{path}.{key}", message="not a field; there are gpu, gpusPerNode, nodes, hourlyCents")
+        for key in entry
+        if key not in _FIELDS
+    ]
+    if not isinstance(entry.get("gpu"), str):
+        problems.append(Problem(path=f"{path}.gpu", message="required: a node label or a catalogue id"))
+    for key, required in (("gpusPerNode", True), ("nodes", False)):
+        if (required or key in entry) and not _whole(entry.get(key)):
+            problems.append(
+                Problem(
+                    path=f"{path}.{key}", message=f"{entry.get(key)!r} is not a whole number of at least 1"
+                )
+            )
+    cents = entry.get("hourlyCents", 0)
+    if isinstance(cents, bool) or not isinstance(cents, int | float) or not 0 <= cents < float("inf"):
+        problems.append(
+            Problem(path=f"{path}.hourlyCents", message=f"{cents!r} is not a price in cents per GPU-hour")
+        )
+    return problems
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _find_kind(name: str, kinds: dict[str, GpuKind], path: str, problems: list[Problem]) -> GpuKind | None:
+    from vlm_operator.catalogue.load import all_gpus  # noqa: PLC0415 - only a file names GPUs
+
+    ids = {label: card.id for card in all_gpus() for label in (card.id, card.display_name, *card.labels)}
+    kind = kinds.get(ids.get(name, name))
+    if kind is not None:
+        return kind
+    if name in ids:
+        message = (
+            f"{name!r} is in the catalogue, but its memory or bandwidth is not known well enough to plan with"
+        )
+    else:
+        near = difflib.get_close_matches(name, ids, n=3, cutoff=0.5)
+        nearest = f"; nearest: {', '.join(near)}" if near else ""
+        message = f"{name!r} is not in the catalogue{nearest}. All of them: vlmctl catalogue gpus"
+    problems.append(Problem(path=path, message=message))
+    return None
+
+
+def _shape(entry: dict[str, Any], kind: GpuKind) -> NodeShape:
+    if "hourlyCents" in entry:
+        kind = dataclasses.replace(
+            kind, hourly_cents=float(entry["hourlyCents"]), price_note="inventory file"
+        )
+    nodes = entry.get("nodes")
+    return NodeShape(
+        gpu=kind,
+        gpus_per_node=entry["gpusPerNode"],
+        nodes=nodes,
+        free_gpus=None if nodes is None else nodes * entry["gpusPerNode"],
+    )
+
+
+def _wrong(source: str, problems: list[Problem]) -> InputError:
+    return SourcedInputError(problems, source)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,44 @@
+"""The way from the command line to a live cluster; the only module of ``cli`` that loads the Kubernetes client."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from vlm_operator.cluster.client import ClusterClient, cluster_client
+from vlm_operator.cluster.inventory import read_inventory
+from vlm_operator.cluster.kinds import VLM_DEPLOYMENT
+from vlm_operator.errors import ClusterError
+from vlm_operator.sizing.inventory import Inventory
+
+_T = TypeVar("_T")
+
+
+def cluster_inventory() -> Inventory:
+    """Return the GPU nodes of the cluster that the kubeconfig leads to."""
+    return _ask(read_inventory)
+
+
+def live_object(namespace: str, name: str) -> dict[str, Any] | None:
+    """Return the VLMDeployment as the API server shows it; None where there is none."""
+    return _ask(lambda client: client.get(VLM_DEPLOYMENT, namespace, name))
+
+
+def _ask(question: Callable[[ClusterClient], Awaitable[_T]]) -> _T:
+    async def within() -> _T:
+        async with cluster_client(_kubeconfig()) as client:
+            return await question(client)
+
+    return asyncio.run(within())
+
+
+def _kubeconfig() -> str:
+    """Return the file that kubectl would read."""
+    for file in os.environ.get("KUBECONFIG", "").split(os.pathsep):
+        if file:
+            return file
+    default = Path.home() / ".kube" / "config"
+    if not default.exists():
+        raise ClusterError(f"no kubeconfig: KUBECONFIG is not set and {default} does not exist")
+    return str(default)

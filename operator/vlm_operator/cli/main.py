@@ -1,0 +1,177 @@
+"""``vlmctl``: reads arguments and hands them to one command module.
+
+Command modules are imported only when their command runs, so that ``vlmctl --help`` starts at once and no command
+pays for what it does not use. Every error of the product becomes one message on stderr and an exit code; never a
+traceback.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from vlm_operator import __version__
+from vlm_operator.cli import output
+from vlm_operator.cli.arguments import FILE_HELP, INVENTORY_HELP, json_object, pixel_size
+from vlm_operator.errors import ClusterError, InputError, VlmOperatorError
+
+EXIT_FITS = 0
+EXIT_NO_FIT = 1
+EXIT_WRONG_INPUT = 2
+EXIT_CLUSTER = 3
+EXIT_INTERRUPTED = 130
+EXIT_CLOSED_PIPE = 141
+
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+_EPILOG = """\
+exit status: 0 it fits · 1 it does not fit, or an image is refused · 2 wrong input · 3 the cluster did not answer
+
+examples:
+  vlmctl plan -f invoices.yaml
+  vlmctl plan -f invoices.yaml --inventory cluster --output json
+  vlmctl render -f invoices.yaml | kubectl apply -f -
+  vlmctl tokens --model Qwen/Qwen2.5-VL-7B-Instruct --image 4032x3024
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``vlmctl`` and return its exit status."""
+    output.prepare_streams()
+    try:
+        arguments = build_parser().parse_args(argv)
+        command = importlib.import_module(f"vlm_operator.cli.{arguments.module}")
+        status: int = getattr(command, arguments.function)(arguments)
+        sys.stdout.flush()
+    except InputError as error:
+        output.say_problems(error.problems, source=getattr(error, "source", ""))
+        return EXIT_WRONG_INPUT
+    except ClusterError as error:
+        output.say(f"vlmctl: the cluster: {error}")
+        return EXIT_CLUSTER
+    except VlmOperatorError as error:
+        output.say(f"vlmctl: {error}")
+        return EXIT_WRONG_INPUT
+    except BrokenPipeError:
+        _drop_stdout()
+        return EXIT_CLOSED_PIPE
+    except KeyboardInterrupt:
+        output.say("vlmctl: interrupted")
+        return EXIT_INTERRUPTED
+    return status
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="vlmctl",
+        description="Sizes vision-language models for vLLM: which GPUs, how many, with which flags, and why.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"vlmctl {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_plan_and_render(commands)
+    _add_tokens(commands)
+    _add_explain(commands)
+    _add_crd_and_catalogue(commands)
+    return parser
+
+
+def _add_plan_and_render(commands: _Commands) -> None:
+    plan = _command(commands, "plan", "say what would run, on which GPU, and why", "plan_command", "run_plan")
+    render = _command(
+        commands, "render", "print the manifests of the plan as YAML", "plan_command", "run_render"
+    )
+    for parser in (plan, render):
+        parser.add_argument("-f", "--file", required=True, metavar="FILE", help=FILE_HELP)
+        parser.add_argument("--inventory", default="catalogue", metavar="SOURCE", help=INVENTORY_HELP)
+    _add_output(plan)
+    render.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: yaml")
+
+
+def _add_tokens(commands: _Commands) -> None:
+    tokens = _command(
+        commands, "tokens", "count the tokens of an image, exactly", "tokens_command", "run_tokens"
+    )
+    tokens.add_argument("--model", metavar="ID", help="model of the catalogue (vlmctl catalogue models)")
+    tokens.add_argument(
+        "--image", action="append", default=[], type=pixel_size, metavar="WxH",
+        help="width x height in pixels; may be given several times",
+    )  # fmt: skip
+    for flag in ("--processor-kwargs", "--hf-overrides"):
+        tokens.add_argument(
+            flag, default={}, type=json_object, metavar="JSON",
+            help="as vLLM takes it, such as '{\"max_pixels\": 1003520}'",
+        )  # fmt: skip
+    tokens.add_argument(
+        "--explain", action="store_true", help="add how the count comes about and the maximum"
+    )
+    tokens.add_argument(
+        "--requests",
+        metavar="FILE",
+        help="JSON Lines, one request a line ('-': standard input); answers likewise",
+    )
+    _add_output(tokens)
+
+
+def _add_explain(commands: _Commands) -> None:
+    explain = _command(
+        commands,
+        "explain",
+        "say in words how an object on the cluster is doing",
+        "explain_command",
+        "run_explain",
+    )
+    explain.add_argument("name", help="name of a VLMDeployment")
+    explain.add_argument("-n", "--namespace", default="default", help="default: default")
+    _add_output(explain)
+
+
+def _add_crd_and_catalogue(commands: _Commands) -> None:
+    crd = _command(commands, "crd", "print the CustomResourceDefinition", "catalogue_command", "run_crd")
+    crd.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: yaml")
+    catalogue = _command(
+        commands, "catalogue", "list known models or GPUs and how sure the figures are", "catalogue_command",
+        "run_catalogue",
+    )  # fmt: skip
+    catalogue.add_argument("what", choices=("models", "gpus"))
+    _add_output(catalogue)
+
+
+def _command(
+    commands: _Commands,
+    name: str,
+    summary: str,
+    module: str,
+    function: str,
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description=summary[0].upper() + summary[1:] + ".",
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    parser.set_defaults(module=module, function=function)
+    return parser
+
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "-o", "--output", choices=("human", "json", "yaml"), default="human", help="default: human"
+    )
+
+
+def _drop_stdout() -> None:
+    """Point stdout at nothing, so that Python's own flush at exit stays silent after the reader has gone."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,164 @@
+"""``vlmctl plan`` and ``vlmctl render``: read objects, plan each, say or print what comes out."""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vlm_operator.api.validate import Resource, load_resources
+from vlm_operator.cli import output
+from vlm_operator.cli.inputs import SourcedInputError, display_name, read_text
+from vlm_operator.cli.inventory_file import load_inventory
+from vlm_operator.cli.no_fit_screen import no_fit_screen
+from vlm_operator.cli.plan_screen import Asked, plan_screen
+from vlm_operator.errors import InputError, Problem
+from vlm_operator.planning import plan_deployment
+from vlm_operator.report.status_plan import no_fit_status, plan_status
+from vlm_operator.sizing.plan import NoFit, Plan
+from vlm_operator.sizing.workload import LatencyTarget
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One object of the file and what came out for it."""
+
+    resource: Resource
+    outcome: Plan | NoFit
+
+
+def run_plan(arguments: argparse.Namespace) -> int:
+    """Print one answer per object; 1 if any of them does not fit."""
+    answers = plan_file(arguments.file, arguments.inventory)
+    if arguments.output == "human":
+        style = output.stdout_style()
+        screens = [_screen(answer, arguments, style) for answer in answers]
+        output.write_lines([line for screen in screens for line in (*screen, "", "")][:-2])
+    else:
+        output.write_data(_one_or_list([_document(answer) for answer in answers]), arguments.output)
+    return int(any(isinstance(answer.outcome, NoFit) for answer in answers))
+
+
+def run_render(arguments: argparse.Namespace) -> int:
+    """Print the manifests of every object; nothing at all if one of them does not fit."""
+    from vlm_operator.cli.rendering import manifests_of  # noqa: PLC0415 - templates are only for render
+
+    answers = plan_file(arguments.file, arguments.inventory)
+    failed = False
+    documents: list[Any] = []
+    for answer in answers:
+        if isinstance(answer.outcome, NoFit):
+            failed = True
+            output.say(f"{answer.resource.name}: {answer.outcome.message}")
+        else:
+            documents.extend(manifests_of(answer.resource, answer.outcome))
+    if failed:
+        output.say(f"nothing was rendered; see: vlmctl plan -f {arguments.file}")
+        return 1
+    if arguments.output == "json":
+        output.write_data({"apiVersion": "v1", "kind": "List", "items": documents}, "json")
+    else:
+        output.write_lines([output.dump_yaml(documents).rstrip("\n")])
+    return 0
+
+
+def plan_file(file: str, inventory_source: str) -> list[Answer]:
+    """Return an answer for each object in ``file``.
+
+    Raises:
+        InputError: Something in the file cannot be used; every problem of every object is listed.
+    """
+    source = display_name(file)
+    text = read_text(file)
+    try:
+        resources = load_resources(text, source)
+    except InputError as error:
+        raise SourcedInputError(error.problems, source) from None
+    inventory = load_inventory(inventory_source)
+    answers: list[Answer] = []
+    problems: list[Problem] = []
+    for resource in resources:
+        try:
+            answers.append(Answer(resource, plan_deployment(resource.spec, inventory)))
+        except InputError as error:
+            problems.extend(located(error.problems, resource, several=len(resources) > 1))
+    if problems:
+        raise SourcedInputError(problems, source)
+    return answers
+
+
+def located(problems: Sequence[Problem], resource: Resource, *, several: bool) -> list[Problem]:
+    """Return ``problems`` with the object's name in front where a file holds several objects."""
+    if not several:
+        return list(problems)
+    return [
+        Problem(path=f"{resource.name} {p.path}".strip(), message=p.message, line=p.line) for p in problems
+    ]
+
+
+def _screen(answer: Answer, arguments: argparse.Namespace, style: output.Style) -> list[str]:
+    outcome = answer.outcome
+    if isinstance(outcome, NoFit):
+        asked = Asked(name=answer.resource.name, inventory=arguments.inventory)
+        return no_fit_screen(outcome, asked, style)
+    asked = Asked(
+        name=answer.resource.name,
+        file=arguments.file,
+        inventory=arguments.inventory,
+        targets=_targets(answer.resource.spec),
+        cents_per_thousand_images=_cents_per_thousand_images(outcome, answer.resource.spec),
+    )
+    return plan_screen(outcome, asked, style)
+
+
+def _targets(spec: Any) -> tuple[LatencyTarget, ...]:
+    objectives = spec.objectives
+    if objectives is None:
+        return ()
+    asked = (
+        ("ttft", objectives.ttft),
+        ("tpot", objectives.tpot),
+        ("request_latency", objectives.request_latency),
+    )
+    return tuple(
+        LatencyTarget(metric=metric, percentile=target.percentile, seconds=target.milliseconds / 1000)  # type: ignore[arg-type]
+        for metric, target in asked
+        if target is not None
+    )
+
+
+def _cents_per_thousand_images(plan: Plan, spec: Any) -> float | None:
+    """Return the price of 1,000 images at the declared rate; None where the rate or the price is unknown."""
+    rate = spec.workload.traffic.requests_per_minute
+    counts = spec.workload.images.per_request
+    if plan.hourly_cents is None or not rate or not counts:
+        return None
+    requests = sum(entry.weight for entry in counts)
+    images = sum(entry.weight * entry.count for entry in counts)
+    if not images:
+        return None
+    return float(plan.hourly_cents / (rate * 60) * requests / images * 1000)
+
+
+def _document(answer: Answer) -> dict[str, Any]:
+    outcome = answer.outcome
+    body = _no_fit_document(outcome) if isinstance(outcome, NoFit) else plan_status(outcome)
+    return {"name": answer.resource.name, "namespace": answer.resource.namespace, **body}
+
+
+def _no_fit_document(no_fit: NoFit) -> dict[str, Any]:
+    status = no_fit_status(no_fit)
+    return {
+        "noFit": {
+            "model": no_fit.model_id,
+            "reason": no_fit.reason,
+            "message": no_fit.message,
+            "candidates": no_fit.candidates,
+            "byReason": dict(no_fit.by_reason),
+            "suggestions": list(no_fit.suggestions),
+        },
+        **status,
+    }
+
+
+def _one_or_list(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    return documents[0] if len(documents) == 1 else {"items": documents}

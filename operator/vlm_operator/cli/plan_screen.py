@@ -1,0 +1,217 @@
+"""The human screen of a plan: the answer first, then why, then what else could be had."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from vlm_operator.cli.output import COLUMNS, Style, clean
+from vlm_operator.cli.text import (
+    LABEL_WIDTH,
+    MARGIN,
+    bar,
+    count,
+    fold,
+    money,
+    percent,
+    seconds,
+    section,
+    table,
+)
+from vlm_operator.sizing.plan import Alternative, LatencyEstimate, Percentiles, Plan
+from vlm_operator.sizing.workload import LatencyTarget
+from vlm_operator.units import GIB
+
+_METRICS = (
+    ("time to first token", "ttft"),
+    ("time per output token", "tpot"),
+    ("whole request", "request_latency"),
+)
+_BAR_WIDTH = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What the screen repeats of the question: the object's name, its targets, where it came from."""
+
+    name: str
+    file: str = "FILE"
+    inventory: str = "catalogue"
+    targets: Sequence[LatencyTarget] = field(default_factory=tuple)
+    cents_per_thousand_images: float | None = None
+
+
+def plan_screen(plan: Plan, asked: Asked, style: Style) -> list[str]:
+    """Return the lines of the screen for ``plan``."""
+    blocks = [
+        _headline(plan, asked, style),
+        section("Images", _images(plan)),
+        _memory(plan),
+        _limits(plan),
+        _latency(plan.latency, asked.targets, style),
+        section("Others", _others(plan.alternatives)),
+        section("Why", plan.reasons),
+        section("How sure", _how_sure(plan)),
+        _next_step(asked),
+    ]
+    lines: list[str] = []
+    for block in blocks:
+        if block:
+            lines.extend([*block, ""])
+    return lines[:-1]
+
+
+def gpu_words(number: int, display_name: str) -> str:
+    """Return ``2 × L40S 48GB``."""
+    return f"{number} × {display_name}"
+
+
+def _headline(plan: Plan, asked: Asked, style: Style) -> list[str]:
+    title = clean(f"{asked.name} · {plan.model_id} · vLLM {plan.engine_version}")
+    answer = f"{count(plan.replicas, 'replica')} × {gpu_words(plan.gpus_per_replica, plan.gpu.display_name)}"
+    price = money(plan.hourly_cents)
+    if asked.cents_per_thousand_images is not None:
+        price += f" · ${asked.cents_per_thousand_images / 100:.2f} per 1,000 images"
+    promises = [
+        f"{_short(t)} {seconds(_figure(plan.latency, t))} (target {seconds(t.seconds)})"
+        for t in asked.targets
+    ]
+    promise = promises[0] if promises else f"TTFT p95 {seconds(plan.latency.ttft.p95)}"
+    parts = (clean(answer), price, promise)
+    answer_line = "    ".join(parts)
+    lines = [style.paint("strong", row) for row in fold(title, COLUMNS)]
+    if len(answer_line) + 4 <= COLUMNS:
+        answer_line = (
+            f"{parts[0]:<32} {parts[1]:<32} {parts[2]}".rstrip() if len(parts[2]) < 30 else answer_line
+        )
+        return [*lines, "", f"{style.paint('good', '✔')} {answer_line}"]
+    return [*lines, "", f"{style.paint('good', '✔')} {parts[0]}    {parts[1]}", f"  {parts[2]}"]
+
+
+def _short(target: LatencyTarget) -> str:
+    names = {"ttft": "TTFT", "tpot": "TPOT", "request_latency": "request"}
+    return f"{names[target.metric]} p{target.percentile}"
+
+
+def _figure(latency: LatencyEstimate, target: LatencyTarget) -> float:
+    return _percentiles(latency, target.metric).at(target.percentile)
+
+
+def _percentiles(latency: LatencyEstimate, metric: str) -> Percentiles:
+    return {"ttft": latency.ttft, "tpot": latency.tpot, "request_latency": latency.request}[metric]
+
+
+def _images(plan: Plan) -> list[str]:
+    total = sum(image.share for image in plan.tokens.images) or 1
+    rows = []
+    for image in plan.tokens.images:
+        seen = f"→ {image.resized[0]}×{image.resized[1]}" if image.resized else ""
+        if image.tiles:
+            seen = f"{seen} in {count(image.tiles, 'tile')}".strip()
+        size = f"{image.width}×{image.height}"
+        rows.append([percent(image.share / total), size, seen, count(image.tokens, "token")])
+    figures = plan.tokens
+    lines = table(rows, right=(0, 1, 3))
+    if plan.cap_value is not None:
+        lines.append(f"capped by {plan.cap_name} {plan.cap_value:,}")
+    lines.append(
+        f"per request of up to {count(plan.images_per_prompt, 'image')}:  p50 {figures.request_p50:,} · "
+        f"p99 {figures.request_p99:,} · most {figures.request_max:,} tokens"
+    )
+    return lines
+
+
+def _memory(plan: Plan) -> list[str]:
+    total = plan.memory.total_bytes
+    figures = _shares_that_sum(plan)
+    largest = max(part.size_bytes for part in plan.memory.parts) or 1
+    names = max(len(part.name) for part in plan.memory.parts)
+    lines = [f"{MARGIN}{'Memory per GPU':<{LABEL_WIDTH}}{total / GIB:.1f} GiB seen by the engine"]
+    for part in plan.memory.parts:
+        head = f"{MARGIN}  {part.name:<{max(names, 17)}}{figures[part.name] / 10:6.1f}  "
+        room = COLUMNS - len(head) - _BAR_WIDTH - 2
+        notes = fold(part.note, room)
+        lines.append(f"{head}{bar(part.size_bytes / largest, _BAR_WIDTH):<{_BAR_WIDTH}}  {notes[0]}".rstrip())
+        lines.extend(" " * (len(head) + _BAR_WIDTH + 2) + note for note in notes[1:])
+    total_tokens = (
+        f"{plan.kv_cache_tokens:,} tokens of KV cache hold {count(plan.concurrent_requests, 'request')}"
+    )
+    lines.append(f"{MARGIN}  {total_tokens} of the largest kind at once")
+    return lines
+
+
+def _shares_that_sum(plan: Plan) -> Mapping[str, int]:
+    """Return each part in tenths of a GiB so that the figures printed add up to the total printed."""
+    tenths = {part.name: round(part.size_bytes / GIB * 10) for part in plan.memory.parts}
+    last = plan.memory.parts[-1].name
+    tenths[last] += round(plan.memory.total_bytes / GIB * 10) - sum(tenths.values())
+    return tenths
+
+
+def _limits(plan: Plan) -> list[str]:
+    rows = [["", "largest need", "limit", "slack", ""]]
+    for check in plan.limits:
+        first = "← breaks first" if check.name == plan.binding_constraint else ""
+        rows.append(
+            [check.name, f"{check.needed:,}", f"{check.limit:,}", percent(check.slack_fraction), first]
+        )
+    lines = _titled("Limits", rows, right=(1, 2, 3))
+    if plan.binding_constraint and all(check.name != plan.binding_constraint for check in plan.limits):
+        lines.extend(
+            f"{MARGIN}  {row}" for row in fold(f"breaks first: {plan.binding_constraint}", COLUMNS - 4)
+        )
+    return lines
+
+
+def _latency(latency: LatencyEstimate, targets: Sequence[LatencyTarget], style: Style) -> list[str]:
+    rows = [["", "p50", "p95", "p99", "target"]]
+    for name, metric in _METRICS:
+        figures = _percentiles(latency, metric)
+        words = [
+            f"p{t.percentile} ≤ {seconds(t.seconds)} {'✔' if figures.at(t.percentile) <= t.seconds else '✘'}"
+            for t in targets
+            if t.metric == metric
+        ]
+        rows.append([name, *(seconds(figures.at(p)) for p in (50, 95, 99)), " · ".join(words)])
+    lines = _titled("Latency", rows, right=(1, 2, 3))
+    lines.append(
+        f"{MARGIN}  one replica serves about {latency.requests_per_minute_per_replica:,.0f} requests a minute"
+    )
+    return [
+        line.replace("✔", style.paint("good", "✔")).replace("✘", style.paint("bad", "✘")) for line in lines
+    ]
+
+
+def _titled(title: str, rows: Sequence[Sequence[str]], *, right: Sequence[int]) -> list[str]:
+    """Return a table whose title stands in the empty corner above its first column."""
+    names = max(24, *(len(row[0]) for row in rows))
+    padded = [[row[0].ljust(names), *row[1:]] for row in rows]
+    lines = [f"{MARGIN}  {line}" for line in table(padded, right=right)]
+    lines[0] = f"{MARGIN}{title}" + lines[0][len(MARGIN) + len(title) :]
+    return lines
+
+
+def _others(alternatives: Sequence[Alternative]) -> list[str]:
+    rows = []
+    for other in alternatives:
+        what = gpu_words(other.gpus_per_replica, other.gpu)
+        message = other.message.removeprefix(f"{what}: ")
+        if other.replicas > 1:
+            what = f"{other.replicas} × ({what})"
+        verdict = message if other.fits else f"✘ {message}"
+        rows.append([what, money(other.hourly_cents), verdict])
+    return table(rows, right=(1,))
+
+
+def _how_sure(plan: Plan) -> list[str]:
+    price = plan.gpu.price_note or ("unknown" if plan.hourly_cents is None else "list price")
+    return [
+        f"plan {plan.certainty} · memory of the GPU {plan.gpu.engine_memory_certainty} · "
+        f"latency {plan.latency.certainty} · price: {price}"
+    ]
+
+
+def _next_step(asked: Asked) -> list[str]:
+    option = "" if asked.inventory == "catalogue" else f" --inventory {asked.inventory}"
+    command = f"Next: vlmctl render -f {asked.file}{option} | kubectl apply -f -"
+    operator = f"kubectl apply -f {asked.file}  with the operator"
+    one_line = f"{command}     or     {operator}"
+    return [clean(one_line)] if len(one_line) <= COLUMNS else [clean(command), clean(f"  or: {operator}")]

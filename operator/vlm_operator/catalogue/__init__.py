@@ -1,1 +1,1 @@
-"""What we know of the world, as reviewed data: GPUs with prices, models with their real configuration files."""
+"""What we know of the world, as reviewed data: GPUs with prices, models with their configuration files."""

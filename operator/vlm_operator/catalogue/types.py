@@ -44,8 +44,24 @@ class Price(_Entry):
     provenance: Provenance
 
 
+class Offer(_Entry):
+    """The lowest on-demand price of a whole cloud instance with this many GPUs of one product."""
+
+    instance: str
+    cloud: str
+    region: str
+    gpus: Annotated[int, Field(ge=1)]
+    usd_per_hour: Annotated[float, Field(gt=0)]
+    cpu_cores: int | None
+    memory_gib: float | None
+    provenance: Provenance
+
+
 class GpuCard(_Entry):
-    """One GPU product with its datasheet and measured figures."""
+    """One GPU product with its datasheet and measured figures.
+
+    ``price`` is the cheapest GPU-hour over all ``offers``; :meth:`price_for` asks for a number of GPUs.
+    """
 
     id: str
     display_name: str
@@ -59,6 +75,7 @@ class GpuCard(_Entry):
     engine_memory_provenance: Provenance
     bandwidth_gb_per_second: float | None
     bf16_tflops: float | None
+    fp16_tflops: float | None = None
     fp8_tflops: float | None
     link_gb_per_second_bidirectional: float | None
     max_gpus_per_node: int | None
@@ -66,3 +83,27 @@ class GpuCard(_Entry):
     labels: tuple[str, ...]
     labels_certainty: str
     price: Price | None
+    offers: tuple[Offer, ...] = ()
+
+    def price_for(self, gpus: int) -> Price | None:
+        """The price of one GPU-hour when this many GPUs are used on one node.
+
+        An instance whose GPUs would all be used comes first; else the share of the cheapest larger instance.
+
+        Args:
+            gpus: How many GPUs of one node are used.
+
+        Returns:
+            The price, or None where no instance of at least this size has a known price.
+        """
+        large_enough = [offer for offer in self.offers if offer.gpus >= gpus]
+        whole = [offer for offer in large_enough if offer.gpus == gpus]
+        best = min(whole or large_enough, key=lambda o: (o.usd_per_hour / o.gpus, o.gpus), default=None)
+        if best is None:
+            return None
+        return Price(
+            usd_per_gpu_hour=round(best.usd_per_hour / best.gpus, 4),
+            instance=best.instance,
+            by_share=best.gpus > gpus,
+            provenance=best.provenance,
+        )

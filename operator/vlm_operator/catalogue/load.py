@@ -1,0 +1,218 @@
+"""The only reader of the catalogue files. Every entry is read on first use and kept.
+
+``python -m vlm_operator.catalogue.load`` reports every problem of every file; it exits with 1 if
+there is any.
+"""
+
+import difflib
+import sys
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from vlm_operator.catalogue.labels import spellings
+from vlm_operator.catalogue.types import GpuCard, ModelCard
+from vlm_operator.errors import CatalogueError
+
+_SUFFIX = ".yaml"
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Entry = TypeVar("_Entry", bound=BaseModel)
+
+
+def _folder(kind: str) -> Traversable:
+    return resources.files("vlm_operator.catalogue").joinpath(kind)
+
+
+def _stems(kind: str) -> tuple[str, ...]:
+    names = (entry.name for entry in _folder(kind).iterdir())
+    return tuple(sorted(name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)))
+
+
+def _read(kind: str, stem: str, entry_type: type[_Entry]) -> _Entry:
+    """Read and validate one file; every complaint about it ends up in one error."""
+    name = f"{kind}/{stem}{_SUFFIX}"
+    text = _folder(kind).joinpath(stem + _SUFFIX).read_text(encoding="utf-8")
+    try:
+        return entry_type.model_validate(yaml.load(text, Loader=_LOADER))  # noqa: S506 - a safe loader
+    except yaml.YAMLError as error:
+        raise CatalogueError(f"{name}: not YAML: {error}") from error
+    except ValidationError as error:
+        complaints = (f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors())
+        raise CatalogueError(f"{name}: " + "; ".join(complaints)) from error
+
+
+def _nearest(wanted: str, known: tuple[str, ...]) -> str:
+    """The known names most like the wanted one, whatever the case of their letters."""
+    by_lower = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(wanted.lower(), list(by_lower), n=3, cutoff=0.5)
+    return ", ".join(by_lower[name] for name in close)
+
+
+@cache
+def model_ids() -> tuple[str, ...]:
+    """The ids of all checkpoints, sorted; read from file names only."""
+    return tuple(stem.replace("--", "/", 1) for stem in _stems("models"))
+
+
+@cache
+def find_model(model_id: str) -> ModelCard:
+    """The card of one checkpoint.
+
+    Args:
+        model_id: The id as the Hugging Face hub writes it, e.g. ``Qwen/Qwen2.5-VL-7B-Instruct``.
+
+    Returns:
+        The card.
+
+    Raises:
+        CatalogueError: There is no such checkpoint, or its file is invalid.
+    """
+    if model_id not in model_ids():
+        near = _nearest(model_id, model_ids())
+        hint = f"; nearest: {near}" if near else ""
+        raise CatalogueError(
+            f"model {model_id!r} is not in the catalogue{hint}. Use one of these ids, or add "
+            f"{model_id.replace('/', '--', 1)}{_SUFFIX} with its config.json and processor values to the "
+            "catalogue's models"
+        )
+    return _read("models", model_id.replace("/", "--", 1), ModelCard)
+
+
+@cache
+def gpu_ids() -> tuple[str, ...]:
+    """The ids of all GPUs, sorted; read from file names only."""
+    return _stems("gpus")
+
+
+@cache
+def _gpu(gpu_id: str) -> GpuCard:
+    return _read("gpus", gpu_id, GpuCard)
+
+
+def all_gpus() -> tuple[GpuCard, ...]:
+    """Every GPU card, in the order of :func:`gpu_ids`; reads all GPU files the first time."""
+    return tuple(_gpu(gpu_id) for gpu_id in gpu_ids())
+
+
+@cache
+def _gpus_by_label() -> dict[str, GpuCard]:
+    return {spelling: card for card in all_gpus() for label in card.labels for spelling in spellings(label)}
+
+
+@cache
+def find_gpu(id_or_label: str) -> GpuCard:
+    """The card of one GPU.
+
+    Args:
+        id_or_label: The catalogue id (``h100-80gb-sxm``) or a whole GPU's product label
+            (``NVIDIA-H100-80GB-HBM3``). A label of a MIG slice or a shared GPU is not a whole GPU: take it apart first with
+            :func:`vlm_operator.catalogue.labels.parse_product_label`.
+
+    Returns:
+        The card.
+
+    Raises:
+        CatalogueError: There is no such GPU, or its file is invalid.
+    """
+    if id_or_label in gpu_ids():
+        return _gpu(id_or_label)
+    labels = _gpus_by_label()
+    if id_or_label in labels:
+        return labels[id_or_label]
+    near = _nearest(id_or_label, gpu_ids() + tuple(label for card in all_gpus() for label in card.labels))
+    hint = f"; nearest: {near}" if near else ""
+    raise CatalogueError(
+        f"GPU {id_or_label!r} is not in the catalogue{hint}. Use one of these names, or add a file with its "
+        "figures to the catalogue's gpus"
+    )
+
+
+def _check_model(model_id: str) -> list[str]:
+    card = find_model(model_id)
+    problems = []
+    if card.id != model_id:
+        problems.append(f"id is {card.id!r}, the file name says {model_id!r}")
+    if card.architecture not in card.config.get("architectures", ()):
+        problems.append(f"config.architectures lacks {card.architecture!r}")
+    if not card.processor:
+        problems.append("processor is empty")
+    if (card.parameters is None) != (card.parameters_provenance is None):
+        problems.append("parameters and parameters_provenance go together: give both or neither")
+    if not card.served and card.last_engine_version is None:
+        problems.append("a model that is not served needs last_engine_version")
+    return [f"models/{model_id.replace('/', '--', 1)}{_SUFFIX}: {problem}" for problem in problems]
+
+
+def _check_gpu(gpu_id: str) -> list[str]:
+    card = _gpu(gpu_id)
+    problems = []
+    if card.id != gpu_id:
+        problems.append(f"id is {card.id!r}, the file name says {gpu_id!r}")
+    if card.vendor == "nvidia" and not (card.labels and card.compute_capability):
+        problems.append("an NVIDIA GPU needs labels and compute_capability")
+    if (card.engine_memory_gib is None) != (card.engine_memory_provenance.certainty == "unknown"):
+        problems.append("engine_memory_gib is null if and only if its certainty is 'unknown'")
+    if (
+        card.engine_memory_gib
+        and card.driver_memory_mib
+        and card.engine_memory_gib * 1024 > card.driver_memory_mib
+    ):
+        problems.append("engine_memory_gib is more than the driver's figure")
+    cheapest = min((o.usd_per_hour / o.gpus for o in card.offers), default=None)
+    priced = card.price.usd_per_gpu_hour if card.price else None
+    if (None if cheapest is None else round(cheapest, 4)) != priced:
+        problems.append(f"price is {priced}, the cheapest offer comes to {cheapest}")
+    return [f"gpus/{gpu_id}{_SUFFIX}: {problem}" for problem in problems]
+
+
+def _check_labels(cards: list[GpuCard]) -> list[str]:
+    owners: dict[str, str] = {}
+    problems = []
+    for card in cards:
+        for label in card.labels:
+            owner = owners.setdefault(label, card.id)
+            if owner != card.id:
+                problems.append(f"gpus/{card.id}{_SUFFIX}: label {label!r} belongs to {owner} already")
+    return problems
+
+
+def validate_all() -> list[str]:
+    """Read every file of the catalogue.
+
+    Returns:
+        Every problem of every file, each beginning with the file's name; empty when all is well.
+    """
+    problems: list[str] = []
+    cards: list[GpuCard] = []
+    for model_id in model_ids():
+        try:
+            problems += _check_model(model_id)
+        except CatalogueError as error:
+            problems.append(str(error))
+    for gpu_id in gpu_ids():
+        try:
+            problems += _check_gpu(gpu_id)
+            cards.append(_gpu(gpu_id))
+        except CatalogueError as error:
+            problems.append(str(error))
+    return problems + _check_labels(cards)
+
+
+def main() -> int:
+    """Print every problem of the catalogue.
+
+    Returns:
+        1 if there is any, else 0.
+    """
+    problems = validate_all()
+    for problem in problems:
+        sys.stdout.write(problem + "\n")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,1 +1,1 @@
-"""See the modules."""
+"""The only package that speaks to the API server: client, inventory, observe, events."""

@@ -1,0 +1,201 @@
+"""Nodes and the pods on them -> Inventory: which GPUs the cluster has, and how many are free for one resource.
+
+A resource's own pods count as free for it: they would make room for their successors, and a plan must not change
+because it was carried out. Nodes that cannot take pods now, and GPUs that are shared, sliced or not in the catalogue,
+are left out with the reason. Called by ``controller.reconcile``.
+"""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from vlm_operator.catalogue.load import find_gpu
+from vlm_operator.cluster.client import ClusterClient
+from vlm_operator.cluster.kinds import NODE, POD
+from vlm_operator.errors import CatalogueError
+from vlm_operator.render.names import INSTANCE_LABEL, MANAGED_BY_LABEL, child_labels
+from vlm_operator.sizing.inventory import GpuKind, Inventory, NodeShape, kind_from_card
+from vlm_operator.units import MIB, parse_quantity
+
+GPU_RESOURCE: Final = "nvidia.com/gpu"
+PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
+MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
+REPLICAS_LABEL: Final = "nvidia.com/gpu.replicas"
+
+_UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+_MANAGER: Final = child_labels("")[MANAGED_BY_LABEL]
+
+Document = dict[str, Any]
+Key = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuUse:
+    """GPUs that one pod holds on a node; ``owner`` is the (namespace, name) of its VLMDeployment, if any."""
+
+    node: str
+    gpus: int
+    owner: Key | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuNode:
+    """A node with GPUs; ``excluded`` says why it cannot be planned with, and is empty where it can."""
+
+    name: str
+    product: str
+    gpus: int
+    kind: GpuKind | None
+    cpu_cores: int
+    memory_bytes: int
+    excluded: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSnapshot:
+    """The GPU nodes of a cluster and who holds their GPUs, at one moment."""
+
+    nodes: tuple[GpuNode, ...]
+    uses: tuple[GpuUse, ...]
+
+
+async def read_snapshot(client: ClusterClient) -> ClusterSnapshot:
+    """Return the cluster's GPU nodes and the GPUs that pods hold on them."""
+    nodes, pods = await asyncio.gather(client.list(NODE), client.list(POD, fields=_UNFINISHED))
+    return take_snapshot(nodes, pods)
+
+
+def take_snapshot(nodes: Sequence[Document], pods: Sequence[Document]) -> ClusterSnapshot:
+    """Return what matters of node and pod objects."""
+    return ClusterSnapshot(
+        nodes=tuple(sorted(filter(None, map(read_node, nodes)), key=lambda node: node.name)),
+        uses=tuple(filter(None, map(_read_use, pods))),
+    )
+
+
+def build_inventory(snapshot: ClusterSnapshot, owner: Key) -> Inventory:
+    """Return what ``owner``, a VLMDeployment's (namespace, name), could have."""
+    held: Counter[str] = Counter()
+    for use in snapshot.uses:
+        if use.owner != owner:
+            held[use.node] += use.gpus
+    groups: defaultdict[tuple[GpuKind, int], list[GpuNode]] = defaultdict(list)
+    for node in snapshot.nodes:
+        if node.kind is not None and not node.excluded:
+            groups[node.kind, node.gpus].append(node)
+    shapes = [_shape(kind, gpus, nodes, held) for (kind, gpus), nodes in groups.items()]
+    return Inventory(
+        shapes=tuple(sorted(shapes, key=_shape_order)),
+        excluded=tuple(sorted({(node.product, node.excluded) for node in snapshot.nodes if node.excluded})),
+        source="cluster",
+    )
+
+
+def _shape(kind: GpuKind, gpus: int, nodes: Sequence[GpuNode], held: Mapping[str, int]) -> NodeShape:
+    """Return one shape for nodes with as many GPUs of a kind; the smallest host counts for all."""
+    return NodeShape(
+        gpu=kind,
+        gpus_per_node=gpus,
+        nodes=len(nodes),
+        free_gpus=sum(max(gpus - held.get(node.name, 0), 0) for node in nodes),
+        cpu_cores=min(node.cpu_cores for node in nodes),
+        host_memory_bytes=min(node.memory_bytes for node in nodes),
+    )
+
+
+def _shape_order(shape: NodeShape) -> tuple[str, int, int]:
+    return shape.gpu.id, shape.gpus_per_node, shape.gpu.engine_memory_bytes
+
+
+def read_node(node: Document) -> GpuNode | None:
+    """Return a node as planning sees it, or None where it has no GPUs and claims none."""
+    metadata, status = node["metadata"], node.get("status", {})
+    labels = metadata.get("labels") or {}
+    allocatable = status.get("allocatable") or {}
+    product = labels.get(PRODUCT_LABEL, "")
+    gpus = int(parse_quantity(allocatable.get(GPU_RESOURCE, 0)))
+    if not gpus and not product:
+        return None
+    kind = _find_kind(product, labels.get(MEMORY_LABEL, ""))
+    return GpuNode(
+        name=metadata["name"],
+        product=product or "unlabelled GPU",
+        gpus=gpus,
+        kind=kind,
+        cpu_cores=int(parse_quantity(allocatable.get("cpu", 0))),
+        memory_bytes=int(parse_quantity(allocatable.get("memory", 0))),
+        excluded=next(_reasons(node, labels, gpus, kind), ""),
+    )
+
+
+def _reasons(node: Document, labels: Mapping[str, str], gpus: int, kind: GpuKind | None) -> Iterator[str]:
+    """Yield why the node cannot be planned with, the most telling reason first."""
+    product = labels.get(PRODUCT_LABEL, "")
+    spec = node.get("spec", {})
+    if not product:
+        yield f"the node has no {PRODUCT_LABEL} label; install GPU feature discovery"
+    if "-MIG-" in product or not gpus and any(key.startswith("nvidia.com/mig-") for key in labels):
+        yield "the GPU is cut into MIG slices, which cannot be planned with yet"
+    if product.endswith("-SHARED") or int(labels.get(REPLICAS_LABEL) or 0) > 1:
+        yield "the GPU is shared between pods (time-slicing or MPS), so its memory cannot be promised"
+    if not gpus:
+        yield f"the node offers no {GPU_RESOURCE}; is the device plug-in running?"
+    if kind is None:
+        yield "the GPU is not in the catalogue"
+    if not _is_ready(node):
+        yield "the node is not ready"
+    if spec.get("unschedulable"):
+        yield "the node is cordoned"
+    for taint in spec.get("taints") or ():
+        if taint["effect"] in {"NoSchedule", "NoExecute"} and taint["key"] != GPU_RESOURCE:
+            yield f"the node has the taint {taint['key']}:{taint['effect']}"
+
+
+def _is_ready(node: Document) -> bool:
+    conditions = node.get("status", {}).get("conditions") or ()
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+
+
+def _find_kind(product: str, memory_mib: str) -> GpuKind | None:
+    """Return the catalogue's kind, made smaller where the node's own label reports less memory."""
+    try:
+        card = find_gpu(product) if product else None
+    except CatalogueError:
+        return None
+    if card is None:
+        return None
+    kind = kind_from_card(card)
+    reported = int(memory_mib) * MIB if memory_mib.isdigit() else kind.driver_memory_bytes
+    if not 0 < reported < kind.driver_memory_bytes:
+        return kind
+    engine = kind.engine_memory_bytes * reported // kind.driver_memory_bytes
+    return replace(
+        kind,
+        driver_memory_bytes=reported,
+        engine_memory_bytes=engine // MIB * MIB,
+        engine_memory_certainty="estimated",
+    )
+
+
+def _read_use(pod: Document) -> GpuUse | None:
+    spec, labels = pod.get("spec", {}), pod["metadata"].get("labels") or {}
+    gpus = _requested_gpus(spec)
+    if not gpus or not spec.get("nodeName"):
+        return None
+    ours = labels.get(MANAGED_BY_LABEL) == _MANAGER and INSTANCE_LABEL in labels
+    owner = (pod["metadata"]["namespace"], labels[INSTANCE_LABEL]) if ours else None
+    return GpuUse(node=spec["nodeName"], gpus=gpus, owner=owner)
+
+
+def _requested_gpus(spec: Document) -> int:
+    """Return the GPUs of all containers, or of the greediest init container where that is more."""
+
+    def count(container: Document) -> int:
+        resources = container.get("resources") or {}
+        asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+        return int(parse_quantity(asked.get(GPU_RESOURCE, 0)))
+
+    together = sum(map(count, spec.get("containers") or ()))
+    return max([together, *map(count, spec.get("initContainers") or ())])

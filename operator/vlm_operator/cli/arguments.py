@@ -13,8 +13,8 @@ which GPUs may be used:
   cluster    the GPU nodes of the cluster that kubectl would speak to
   FILE       a YAML list, such as
                - {gpu: NVIDIA-L40S, gpusPerNode: 4, nodes: 2, hourlyCents: 86}
-             gpu is a node label (nvidia.com/gpu.product) or a catalogue id (vlmctl catalogue gpus);
-             nodes and hourlyCents (per GPU) may be left out"""
+             gpu: a node label (nvidia.com/gpu.product) or a catalogue id
+             (vlmctl catalogue gpus); nodes and hourlyCents (per GPU) may be left out"""
 
 _PIXEL_SIZE = re.compile(r"(\d{1,9})[xX\u00d7](\d{1,9})", re.ASCII)
 

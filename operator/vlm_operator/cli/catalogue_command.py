@@ -19,8 +19,7 @@ def run_crd(arguments: argparse.Namespace) -> int:
 
 def run_catalogue(arguments: argparse.Namespace) -> int:
     """Print the catalogue's models or GPUs."""
-    cards = [find_model(model_id) for model_id in model_ids()]
-    models = [card for card in cards if card is not None]
+    models = [find_model(model_id) for model_id in model_ids()]
     gpus = arguments.what == "gpus"
     if arguments.output != "human":
         items = (

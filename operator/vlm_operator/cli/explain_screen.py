@@ -55,10 +55,14 @@ def _runs(status: Mapping[str, Any]) -> list[str]:
         return []
     ready = f"{status.get('readyReplicas', 0)} of {plan.get('replicas', '?')} replicas ready"
     cap = f" · {plan['capName']} {plan['capValue']:,}" if plan.get("capName") else ""
+    engine = (
+        f"vLLM {plan.get('engineVersion', '?')} · max_model_len {plan.get('maxModelLen', 0):,} · "
+        f"{plan.get('maxNumSeqs', 0):,} sequences · "
+        f"up to {plan.get('imagesPerPrompt', '?')} images a request{cap}"
+    )
     return [
         f"{ready}, each {summary.get('accelerator', '?')}, ${summary.get('hourlyCost', '-')}/h in all",
-        f"vLLM {plan.get('engineVersion', '?')} · max_model_len {plan.get('maxModelLen', 0):,} · "
-        f"{plan.get('maxNumSeqs', 0):,} sequences · up to {plan.get('imagesPerPrompt', '?')} images a request{cap}",
+        engine,
     ]
 
 

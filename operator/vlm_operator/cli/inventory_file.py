@@ -1,13 +1,13 @@
 """``--inventory``: the catalogue, the cluster, or a YAML list of node shapes -> Inventory."""
 
 import dataclasses
-import difflib
 from typing import Any
 
 import yaml
 
+from vlm_operator.catalogue.load import find_gpu
 from vlm_operator.cli.inputs import SourcedInputError, display_name, read_text
-from vlm_operator.errors import InputError, Problem
+from vlm_operator.errors import CatalogueError, InputError, Problem
 from vlm_operator.planning import catalogue_inventory
 from vlm_operator.sizing.inventory import GpuKind, Inventory, NodeShape
 
@@ -88,22 +88,15 @@ def _whole(value: Any) -> bool:
 
 
 def _find_kind(name: str, kinds: dict[str, GpuKind], path: str, problems: list[Problem]) -> GpuKind | None:
-    from vlm_operator.catalogue.load import all_gpus  # noqa: PLC0415 - only a file names GPUs
-
-    ids = {label: card.id for card in all_gpus() for label in (card.id, card.display_name, *card.labels)}
-    kind = kinds.get(ids.get(name, name))
-    if kind is not None:
-        return kind
-    if name in ids:
-        message = (
-            f"{name!r} is in the catalogue, but its memory or bandwidth is not known well enough to plan with"
-        )
-    else:
-        near = difflib.get_close_matches(name, ids, n=3, cutoff=0.5)
-        nearest = f"; nearest: {', '.join(near)}" if near else ""
-        message = f"{name!r} is not in the catalogue{nearest}. All of them: vlmctl catalogue gpus"
-    problems.append(Problem(path=path, message=message))
-    return None
+    try:
+        card = find_gpu(name)
+    except CatalogueError as error:
+        problems.append(Problem(path=path, message=str(error)))
+        return None
+    if card.id not in kinds:
+        message = f"{name!r} is in the catalogue, but too little is known of it to plan with"
+        problems.append(Problem(path=path, message=message))
+    return kinds.get(card.id)
 
 
 def _shape(entry: dict[str, Any], kind: GpuKind) -> NodeShape:

@@ -1,4 +1,4 @@
-"""The way from the command line to a live cluster; the only module of ``cli`` that loads the Kubernetes client."""
+"""From the command line to a live cluster; only this module of ``cli`` loads the Kubernetes client."""
 
 import asyncio
 import os

@@ -1,8 +1,8 @@
 """``vlmctl``: reads arguments and hands them to one command module.
 
-Command modules are imported only when their command runs, so that ``vlmctl --help`` starts at once and no command
-pays for what it does not use. Every error of the product becomes one message on stderr and an exit code; never a
-traceback.
+Command modules are imported only when their command runs, so that ``vlmctl --help`` starts at once and no
+command pays for what it does not use. Every error of the product becomes one message on stderr and an exit
+code; never a traceback.
 """
 
 import argparse
@@ -24,10 +24,11 @@ EXIT_CLUSTER = 3
 EXIT_INTERRUPTED = 130
 EXIT_CLOSED_PIPE = 141
 
-_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - it has no other name
 
 _EPILOG = """\
-exit status: 0 it fits · 1 it does not fit, or an image is refused · 2 wrong input · 3 the cluster did not answer
+exit status:
+  0 it fits · 1 it does not fit, or an image is refused · 2 wrong input · 3 the cluster did not answer
 
 examples:
   vlmctl plan -f invoices.yaml

@@ -1,6 +1,6 @@
 """What every command shares on its way out: streams, colour, machine formats, problems.
 
-stdout is data, stderr is talk. Colour only on a terminal, never where ``NO_COLOR`` is set, and never the only signal.
+stdout is data, stderr is talk. Colour only on a terminal, never under ``NO_COLOR``, never the only signal.
 """
 
 import io
@@ -73,10 +73,8 @@ def _place(problem: Problem, source: str) -> str:
 
 def write_data(document: Any, output: str) -> None:
     """Write ``document`` to stdout as JSON or YAML."""
-    if output == "json":
-        text = json.dumps(document, indent=2, ensure_ascii=False)
-    else:
-        text = dump_yaml([document])
+    as_json = output == "json"
+    text = json.dumps(document, indent=2, ensure_ascii=False) if as_json else dump_yaml([document])
     sys.stdout.write(text.rstrip("\n") + "\n")
 
 

@@ -12,10 +12,10 @@ from vlm_operator.cli.inventory_file import load_inventory
 from vlm_operator.cli.no_fit_screen import no_fit_screen
 from vlm_operator.cli.plan_screen import Asked, plan_screen
 from vlm_operator.errors import InputError, Problem
-from vlm_operator.planning import plan_deployment
+from vlm_operator.planning import constraints_of, plan_deployment, workload_of
 from vlm_operator.report.status_plan import no_fit_status, plan_status
 from vlm_operator.sizing.plan import NoFit, Plan
-from vlm_operator.sizing.workload import LatencyTarget
+from vlm_operator.sizing.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,39 +104,19 @@ def _screen(answer: Answer, arguments: argparse.Namespace, style: output.Style) 
         name=answer.resource.name,
         file=arguments.file,
         inventory=arguments.inventory,
-        targets=_targets(answer.resource.spec),
-        cents_per_thousand_images=_cents_per_thousand_images(outcome, answer.resource.spec),
+        targets=constraints_of(answer.resource.spec).latency_targets,
+        cents_per_thousand_images=_cents_per_thousand_images(outcome, workload_of(answer.resource.spec)),
     )
     return plan_screen(outcome, asked, style)
 
 
-def _targets(spec: Any) -> tuple[LatencyTarget, ...]:
-    objectives = spec.objectives
-    if objectives is None:
-        return ()
-    asked = (
-        ("ttft", objectives.ttft),
-        ("tpot", objectives.tpot),
-        ("request_latency", objectives.request_latency),
-    )
-    return tuple(
-        LatencyTarget(metric=metric, percentile=target.percentile, seconds=target.milliseconds / 1000)  # type: ignore[arg-type]
-        for metric, target in asked
-        if target is not None
-    )
-
-
-def _cents_per_thousand_images(plan: Plan, spec: Any) -> float | None:
+def _cents_per_thousand_images(plan: Plan, workload: Workload) -> float | None:
     """Return the price of 1,000 images at the declared rate; None where the rate or the price is unknown."""
-    rate = spec.workload.traffic.requests_per_minute
-    counts = spec.workload.images.per_request
-    if plan.hourly_cents is None or not rate or not counts:
+    if plan.hourly_cents is None or not workload.requests_per_minute:
         return None
-    requests = sum(entry.weight for entry in counts)
-    images = sum(entry.weight * entry.count for entry in counts)
-    if not images:
-        return None
-    return float(plan.hourly_cents / (rate * 60) * requests / images * 1000)
+    counts = workload.images_per_request
+    images = sum(entry.count * entry.weight for entry in counts) / sum(entry.weight for entry in counts)
+    return plan.hourly_cents / (workload.requests_per_minute * 60 * images) * 1000 if images else None
 
 
 def _document(answer: Answer) -> dict[str, Any]:

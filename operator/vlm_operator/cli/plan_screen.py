@@ -203,10 +203,8 @@ def _others(alternatives: Sequence[Alternative]) -> list[str]:
 
 def _how_sure(plan: Plan) -> list[str]:
     price = plan.gpu.price_note or ("unknown" if plan.hourly_cents is None else "list price")
-    return [
-        f"plan {plan.certainty} · memory of the GPU {plan.gpu.engine_memory_certainty} · "
-        f"latency {plan.latency.certainty} · price: {price}"
-    ]
+    memory, latency = plan.gpu.engine_memory_certainty, plan.latency.certainty
+    return [f"plan {plan.certainty} · memory of the GPU {memory} · latency {latency} · price: {price}"]
 
 
 def _next_step(asked: Asked) -> list[str]:

@@ -1,21 +1,16 @@
 """``vlmctl tokens``: an image's tokens, one by one or for a file of requests."""
 
 import argparse
-import difflib
 import sys
-from collections.abc import Iterable
 from typing import Any
 
-from vlm_operator.catalogue.load import find_model, model_ids
-from vlm_operator.catalogue.types import ModelCard
+from vlm_operator.catalogue.load import find_model
 from vlm_operator.cli import output
 from vlm_operator.cli.inputs import read_text
 from vlm_operator.cli.text import MARGIN, fold
 from vlm_operator.errors import InputError, Problem
 from vlm_operator.sizing.tokens.registry import bind_rule
 from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, ServerSettings, TokenRefusal
-
-MODEL_HINT = "All of them: vlmctl catalogue models"
 
 
 def run_tokens(arguments: argparse.Namespace) -> int:
@@ -30,7 +25,7 @@ def run_tokens(arguments: argparse.Namespace) -> int:
         raise InputError(
             [Problem(path="", message="name what to count: --model ID --image WxH, or --requests FILE")]
         )
-    card = require_model(arguments.model)
+    card = find_model(arguments.model)
     settings = ServerSettings(
         mm_processor_kwargs=arguments.processor_kwargs, hf_overrides=arguments.hf_overrides
     )
@@ -48,26 +43,10 @@ def run_tokens(arguments: argparse.Namespace) -> int:
     return int(any(isinstance(item, TokenRefusal) for item in counts))
 
 
-def require_model(model_id: str) -> ModelCard:
-    """Return the catalogue's card of ``model_id``.
-
-    Raises:
-        InputError: There is none; the nearest names are listed.
-    """
-    card = find_model(model_id)
-    if card is None:
-        near = difflib.get_close_matches(model_id, model_ids(), n=3, cutoff=0.5)
-        nearest = f"; nearest: {', '.join(near)}" if near else ""
-        message = f'"{model_id}" is not in the catalogue{nearest}. {MODEL_HINT}'
-        raise InputError([Problem(path="", message=message)])
-    return card
-
-
 def _answer_file(file: str) -> int:
     from vlm_operator.cli.tokens import answer_requests  # noqa: PLC0415 - only for a file of requests
 
-    lines: Iterable[str] = read_text(file).splitlines()
-    for answer in answer_requests(lines, find_model):
+    for answer in answer_requests(read_text(file).splitlines(), find_model):
         sys.stdout.write(answer.rstrip("\n") + "\n")
     return 0
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 _SHARED = "-SHARED"
-_MIG = re.compile(r"^(?P<product>.+?)-MIG-(?P<profile>\d+(?:c\.\d+)?g\.\d+gb(?:[.+][\w.+-]+)?)$")
+_MIG = re.compile(r"^(?P<product>.+?)-MIG-(?P<profile>(?:\d+c\.)?\d+g\.\d+gb(?:[.+][\w.+-]+)?)$")
 _DROPPED = re.compile(r"[^A-Za-z0-9\-_. ]")
 _BLANKS = re.compile(r"\s+")
 _VENDOR = "NVIDIA-"

@@ -109,8 +109,8 @@ def find_gpu(id_or_label: str) -> GpuCard:
 
     Args:
         id_or_label: The catalogue id (``h100-80gb-sxm``) or a whole GPU's product label
-            (``NVIDIA-H100-80GB-HBM3``). A label of a MIG slice or a shared GPU is not a whole GPU: take it apart first with
-            :func:`vlm_operator.catalogue.labels.parse_product_label`.
+            (``NVIDIA-H100-80GB-HBM3``). A label of a MIG slice or a shared GPU is not a whole GPU: take it
+            apart first with :func:`vlm_operator.catalogue.labels.parse_product_label`.
 
     Returns:
         The card.

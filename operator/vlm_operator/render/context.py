@@ -1,4 +1,5 @@
-"""Resource + plan -> one flat mapping for the templates, which hold no arithmetic and make no choice but presence.
+"""Resource + plan -> one flat mapping for the templates, which hold no arithmetic and make no choice but
+presence.
 
 Called by ``manifests``. Nothing here depends on the operator's version or on the time.
 """

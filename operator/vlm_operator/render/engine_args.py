@@ -1,8 +1,9 @@
 """Plan + spec -> the arguments of ``vllm serve`` 0.33.0, as a list.
 
-The image's entry point is ``vllm serve``, so the list starts with the model. Integers are plain (the engine reads
-``32k`` and ``32K`` differently), JSON is compact and sorted, and nothing is left to a default that depends on the
-GPU or on the repository of the model. Every number comes from the plan. Called by ``context`` and ``vlmctl``.
+The image's entry point is ``vllm serve``, so the list starts with the model. Integers are plain (the engine
+reads ``32k`` and ``32K`` differently), JSON is compact and sorted, and nothing is left to a default that
+depends on the GPU or on the repository of the model. Every number comes from the plan. Called by ``context``
+and ``vlmctl``.
 """
 
 import json

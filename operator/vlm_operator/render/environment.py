@@ -1,4 +1,5 @@
-"""The environment of the engine's container. What the user names replaces ours, since a name may stand only once.
+"""The environment of the engine's container. What the user names replaces ours, since a name may stand only
+once.
 
 Called by ``context``.
 """

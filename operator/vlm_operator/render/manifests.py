@@ -1,7 +1,8 @@
 """Resource + plan -> the children as plain objects, ready for server-side apply.
 
-One template makes one object and is parsed back, so what comes out is a valid mapping or a ``RenderError``. The
-order is the order in which to apply. The same input gives the same bytes. Called by the controller and ``vlmctl``.
+One template makes one object and is parsed back, so what comes out is a valid mapping or a ``RenderError``.
+The order is the order in which to apply. The same input gives the same bytes. Called by the controller and
+``vlmctl``.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""The names of the children of a resource, and the labels that select its pods. For render, cluster and cli."""
+"""The names of a resource's children, and the labels that select its pods. For render, cluster and cli."""
 
 from typing import Final
 
@@ -26,12 +26,11 @@ def deployment_name(name: str) -> str:
 def service_name(name: str) -> str:
     """Return the name of the Service: the resource's own, or with ``serve-`` before it.
 
-    A Service ``vllm`` (or ``vllm-port``) would give the pods of its namespace variables named ``VLLM_*``, which
-    the engine reads as its settings; and a Service may not start with a digit. Names that start with ``serve-``
-    get the prefix too, so that two resources never share a Service.
+    A Service ``vllm`` (or ``vllm-port``) would give the pods of its namespace variables named ``VLLM_*``,
+    which the engine reads as its settings; and a Service may not start with a digit. Names that start with
+    ``serve-`` get the prefix too, so that two resources never share a Service.
 
-    Raises:
-        RenderError: the name is no DNS label of at most 63 characters.
+    Raises: RenderError: the name is no DNS label of at most 63 characters.
     """
     leads_to_engine_settings = name == "vllm" or name.startswith("vllm-")
     if leads_to_engine_settings or name[:1].isdigit() or name.startswith(_SERVICE_PREFIX):

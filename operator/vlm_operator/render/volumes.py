@@ -1,7 +1,7 @@
 """Where a pod may write, and where its weights come from: volumes, mounts and the claim of the cache.
 
-The root file system is read-only; ``/cache`` holds everything that is downloaded or compiled and lives as long as
-the volume behind it. Called by ``context``.
+The root file system is read-only; ``/cache`` holds everything that is downloaded or compiled and lives as
+long as the volume behind it. Called by ``context``.
 """
 
 from typing import Any, Final

@@ -1,8 +1,9 @@
-"""Outcome + observation -> the whole status of a resource. Pure: the time is handed in, nothing is read back.
+"""Outcome + observation -> the whole status of a resource. Pure: the time is handed in, nothing is read
+back.
 
-The previous conditions serve one purpose: ``lastTransitionTime`` stays what it was while a condition's status
-stays, so that an unchanged resource gets an unchanged status, byte for byte. Called by the controller after each
-reconcile.
+The previous conditions serve one purpose: ``lastTransitionTime`` stays what it was while a condition's
+status stays, so that an unchanged resource gets an unchanged status, byte for byte. Called by the controller
+after each reconcile.
 """
 
 from collections.abc import Mapping, Sequence
@@ -85,8 +86,8 @@ def judge_conditions(outcome: Outcome, observation: Observation, *, suspended: b
 def conjunction(verdicts: Sequence[Verdict]) -> Verdict:
     """Return the first verdict that does not hold, as False, or the last: the reason nearest to the cause.
 
-    A condition that is Unknown keeps Ready from being True; Ready itself is False then, as clients that wait for
-    it expect, and takes the reason of the first False one where there is one.
+    A condition that is Unknown keeps Ready from being True; Ready itself is False then, as clients that wait
+    for it expect, and takes the reason of the first False one where there is one.
     """
     blocking = [verdict for verdict in verdicts if verdict.status == "False"]
     blocking += [verdict for verdict in verdicts if verdict.status == "Unknown"]

@@ -17,9 +17,9 @@ class PodTrouble:
 class Observation:
     """The children as the API server shows them.
 
-    ``service_name`` is the name of the Service that leads to the pods (``render.names.service_name``), empty while
-    there is none; it becomes the endpoint in status. ``apply_error`` is what the API server said when it refused a
-    child. ``plan_digest`` is the annotation on the running Deployment.
+    ``service_name`` is the name of the Service that leads to the pods (``render.names.service_name``), empty
+    while there is none; it becomes the endpoint in status. ``apply_error`` is what the API server said when
+    it refused a child. ``plan_digest`` is the annotation on the running Deployment.
     """
 
     deployment_present: bool = False

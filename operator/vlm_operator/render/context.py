@@ -1,5 +1,4 @@
-"""Resource + plan -> one flat mapping for the templates, which hold no arithmetic and make no choice but
-presence.
+"""Resource + plan -> one flat mapping for the templates, which choose nothing but presence.
 
 Called by ``manifests``. Nothing here depends on the operator's version or on the time.
 """

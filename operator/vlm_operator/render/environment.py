@@ -1,5 +1,4 @@
-"""The environment of the engine's container. What the user names replaces ours, since a name may stand only
-once.
+"""The environment of the engine's container. What the user names replaces ours: a name stands once.
 
 Called by ``context``.
 """

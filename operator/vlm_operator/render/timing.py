@@ -1,4 +1,4 @@
-"""Seconds of a pod's life: how long it may start, and how long it takes to leave. Used by flags and manifests alike."""
+"""Seconds of a pod's life: how long it may start, and how long it takes to leave."""
 
 from typing import Final
 

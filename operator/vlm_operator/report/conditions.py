@@ -1,5 +1,4 @@
-"""Outcome + observation -> the whole status of a resource. Pure: the time is handed in, nothing is read
-back.
+"""Outcome + observation -> the whole status of a resource. Pure: the time is handed in.
 
 The previous conditions serve one purpose: ``lastTransitionTime`` stays what it was while a condition's
 status stays, so that an unchanged resource gets an unchanged status, byte for byte. Called by the controller
@@ -68,7 +67,7 @@ def build_status(
     if observation.service_name:
         status["endpoint"] = f"http://{observation.service_name}.{resource.namespace}.svc:8000/v1"
     status |= _outcome_status(outcome)
-    status["summary"] |= {"reason": ready.reason}
+    status["summary"] |= {"reason": ready.reason, "ready": _ready_count(outcome, observation)}
     return status
 
 
@@ -94,6 +93,17 @@ def conjunction(verdicts: Sequence[Verdict]) -> Verdict:
     if not blocking:
         return verdicts[-1]
     return Verdict("False", blocking[0].reason, blocking[0].message)
+
+
+def _ready_count(outcome: Outcome, observation: Observation) -> str:
+    """Return ready and planned replicas, such as ``1/2``."""
+    if isinstance(outcome, Plan):
+        return f"{observation.ready_replicas}/{outcome.replicas}"
+    return (
+        f"{observation.ready_replicas}/{observation.desired_replicas}"
+        if observation.deployment_present
+        else "-"
+    )
 
 
 def _accepted(outcome: Outcome) -> Verdict:

@@ -1,4 +1,4 @@
-"""Plan | NoFit -> the numbers and words of status: ``plan``, ``estimate``, ``alternatives``, ``summary``.
+"""Plan | NoFit -> the numbers and words of status: ``plan``, ``estimate``, ``noFit``, ``summary`` ...
 
 Called by ``conditions.build_status`` and by ``vlmctl plan --output json``. Everything is an integer with its
 unit in the field's name, or a string for people; bytes, seconds and fractions end here.
@@ -16,6 +16,7 @@ from vlm_operator.units import GIB, MIB, format_mebibytes
 
 HEADROOM: Final = "headroom"
 _MOST_ALTERNATIVES: Final = 5
+_MOST_SUGGESTIONS: Final = 16
 _UNKNOWN: Final = "-"
 
 
@@ -30,9 +31,15 @@ def plan_status(plan: Plan) -> dict[str, Any]:
 
 
 def no_fit_status(no_fit: NoFit) -> dict[str, Any]:
-    """Return ``alternatives`` (the nearest misses) and ``summary`` of a NoFit."""
+    """Return ``noFit``, with the nearest misses and what would make it fit, and ``summary``."""
     return {
-        "alternatives": [_near_miss(rejection) for rejection in no_fit.nearest[:_MOST_ALTERNATIVES]],
+        "noFit": {
+            "reason": no_fit.reason,
+            "message": no_fit.message,
+            "candidates": no_fit.candidates,
+            "nearest": [_near_miss(rejection) for rejection in no_fit.nearest[:_MOST_ALTERNATIVES]],
+            "suggestions": list(no_fit.suggestions[:_MOST_SUGGESTIONS]),
+        },
         "summary": empty_summary(no_fit.reason),
     }
 
@@ -44,6 +51,7 @@ def empty_summary(reason: str) -> dict[str, str]:
         "headroom": _UNKNOWN,
         "hourlyCost": _UNKNOWN,
         "imageTokens": _UNKNOWN,
+        "ready": _UNKNOWN,
         "reason": reason,
     }
 
@@ -103,7 +111,8 @@ def _plan_fields(plan: Plan) -> dict[str, Any]:
 def _cap(plan: Plan) -> dict[str, Any]:
     if plan.cap_value is None:
         return {}
-    return {"capName": plan.cap_name, "capValue": plan.cap_value}
+    cap: dict[str, Any] = {"capName": plan.cap_name, "capValue": plan.cap_value}
+    return {**cap, "maxPixels": plan.cap_value} if plan.cap_name == "max_pixels" else cap
 
 
 def _estimate(plan: Plan) -> dict[str, Any]:
@@ -168,6 +177,7 @@ def _plan_summary(plan: Plan) -> dict[str, str]:
         "headroom": _headroom(plan.memory),
         "hourlyCost": format_cost(plan.hourly_cents),
         "imageTokens": str(plan.tokens.image_p99),
+        "ready": f"0/{plan.replicas}",
         "reason": "Planned",
     }
 

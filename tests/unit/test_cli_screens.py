@@ -85,10 +85,22 @@ def a_plan(**changes: Any) -> Plan:
     parts.append(MemoryPart(name="headroom", size_bytes=headroom, note=note))
     images = (
         ImageShare(
-            width=4032, height=3024, share=0.6, tokens=1230, prompt_tokens=1232, resized=(1148, 840), tiles=None
+            width=4032,
+            height=3024,
+            share=0.6,
+            tokens=1230,
+            prompt_tokens=1232,
+            resized=(1148, 840),
+            tiles=None,
         ),
         ImageShare(
-            width=1654, height=2339, share=0.4, tokens=1260, prompt_tokens=1262, resized=(840, 1176), tiles=None
+            width=1654,
+            height=2339,
+            share=0.4,
+            tokens=1260,
+            prompt_tokens=1262,
+            resized=(840, 1176),
+            tiles=None,
         ),
     )
     plan = Plan(
@@ -164,7 +176,7 @@ def screen_of(plan: Plan, asked: Asked = ASKED, style: Style = PLAIN) -> str:
 def test_the_answer_comes_before_the_reasons() -> None:
     lines = plan_screen(a_plan(), ASKED, PLAIN)
     assert lines[0] == "invoices · Qwen/Qwen2.5-VL-7B-Instruct · vLLM 0.33.0"
-    assert lines[2].startswith("✔ 2 replicas × 1 × NVIDIA L40S")
+    assert lines[2].startswith("✔ 2 replicas × 1 NVIDIA L40S")
     assert "$1.72/h · $0.10 per 1,000 images" in lines[2] + lines[3]
 
 
@@ -220,14 +232,21 @@ def test_nothing_fits_says_what_would() -> None:
         message="nothing fits",
         candidates=18,
         nearest=(
-            Rejection(gpu="H100 80GB", gpus_per_replica=2, reason="Memory", message="2 × H100 80GB: short of 1.4 GiB"),
+            Rejection(
+                gpu="H100 80GB",
+                gpus_per_replica=2,
+                reason="Memory",
+                message="2 × H100 80GB: short of 1.4 GiB",
+            ),
         ),
         by_reason=(("TooLittleMemory", 11), ("Heads", 7)),
         suggestions=("4 GPUs instead of 2 (accelerators.maxPerReplica: 4)",),
     )
     lines = no_fit_screen(no_fit, ASKED, PLAIN)
     text = "\n".join(lines)
-    assert lines[0].startswith("✘ invoices · Qwen/Qwen2.5-VL-72B-Instruct: nothing in the catalogue fits (18 candidates)")
+    assert lines[0].startswith(
+        "✘ invoices · Qwen/Qwen2.5-VL-72B-Instruct: nothing in the catalogue fits (18 candidates)"
+    )
     assert "2 × H100 80GB     short of 1.4 GiB" in text
     assert "accelerators.maxPerReplica: 4" in text
     assert "11 TooLittleMemory · 7 Heads" in text
@@ -244,8 +263,15 @@ def test_a_live_object_says_ready_first_and_that_the_status_is_stale() -> None:
         "spec": {"model": {"id": "m"}},
         "status": {
             "observedGeneration": 1,
-            "conditions": [{"type": "Ready", "status": "True", "reason": "Serving", "message": "2 of 2 ready"}],
-            "estimate": {"memoryPerGPU": [{"part": "weights", "mebibytes": 1000}, {"part": "headroom", "mebibytes": 24}]},
+            "conditions": [
+                {"type": "Ready", "status": "True", "reason": "Serving", "message": "2 of 2 ready"}
+            ],
+            "estimate": {
+                "memoryPerGPU": [
+                    {"part": "weights", "mebibytes": 1000},
+                    {"part": "headroom", "mebibytes": 24},
+                ]
+            },
         },
     }
     text = "\n".join(explain_screen(body, PLAIN))
@@ -254,7 +280,9 @@ def test_a_live_object_says_ready_first_and_that_the_status_is_stale() -> None:
     assert re.search(r"sum +1,024 MiB", text)
 
 
-@pytest.mark.parametrize(("value", "words"), [(0.41, "410 ms"), (1.2, "1.2 s"), (0, "0 ms"), (250.0, "250 s")])
+@pytest.mark.parametrize(
+    ("value", "words"), [(0.41, "410 ms"), (1.2, "1.2 s"), (0, "0 ms"), (250.0, "250 s")]
+)
 def test_durations_carry_the_unit_that_people_would_use(value: float, words: str) -> None:
     assert seconds(value) == words
 

@@ -1,6 +1,7 @@
 """``--inventory``: the catalogue, the cluster, or a YAML list of node shapes -> Inventory."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import yaml
@@ -15,20 +16,28 @@ _FIELDS = {"gpu", "gpusPerNode", "nodes", "hourlyCents"}
 _EXAMPLE = "- {gpu: NVIDIA-L40S, gpusPerNode: 4, nodes: 2}"
 
 
-def load_inventory(source: str) -> Inventory:
-    """Return the inventory that ``--inventory`` names.
+InventoryFor = Callable[[str, str], Inventory]
+"""What an object, named by namespace and name, could have: its own pods count as free for it."""
+
+
+def open_inventory(source: str) -> InventoryFor:
+    """Return the inventory that ``--inventory`` names, read once.
 
     Raises:
         InputError: The file cannot be used; every problem in it is listed.
         ClusterError: The cluster did not answer.
     """
-    if source == "catalogue":
-        return catalogue_inventory()
     if source == "cluster":
-        from vlm_operator.cli.live import cluster_inventory  # noqa: PLC0415 - loads the Kubernetes client
+        from vlm_operator.cli.live import cluster_snapshot  # noqa: PLC0415 - loads the Kubernetes client
+        from vlm_operator.cluster.inventory import build_inventory  # noqa: PLC0415 - likewise
 
-        return cluster_inventory()
-    return parse_inventory(read_text(source), display_name(source))
+        snapshot = cluster_snapshot()
+        return lambda namespace, name: build_inventory(snapshot, (namespace, name))
+    catalogue = source == "catalogue"
+    inventory = (
+        catalogue_inventory() if catalogue else parse_inventory(read_text(source), display_name(source))
+    )
+    return lambda _namespace, _name: inventory
 
 
 def parse_inventory(text: str, source: str) -> Inventory:

@@ -7,17 +7,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vlm_operator.cluster.client import ClusterClient, cluster_client
-from vlm_operator.cluster.inventory import read_inventory
+from vlm_operator.cluster.inventory import ClusterSnapshot, read_snapshot
 from vlm_operator.cluster.kinds import VLM_DEPLOYMENT
 from vlm_operator.errors import ClusterError
-from vlm_operator.sizing.inventory import Inventory
 
 _T = TypeVar("_T")
 
 
-def cluster_inventory() -> Inventory:
-    """Return the GPU nodes of the cluster that the kubeconfig leads to."""
-    return _ask(read_inventory)
+def cluster_snapshot() -> ClusterSnapshot:
+    """Return the GPU nodes of the cluster that the kubeconfig leads to, and who holds their GPUs."""
+    return _ask(read_snapshot)
 
 
 def live_object(namespace: str, name: str) -> dict[str, Any] | None:

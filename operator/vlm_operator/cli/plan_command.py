@@ -8,12 +8,14 @@ from typing import Any
 from vlm_operator.api.validate import Resource, load_resources
 from vlm_operator.cli import output
 from vlm_operator.cli.inputs import SourcedInputError, display_name, read_text
-from vlm_operator.cli.inventory_file import load_inventory
+from vlm_operator.cli.inventory_file import open_inventory
 from vlm_operator.cli.no_fit_screen import no_fit_screen
 from vlm_operator.cli.plan_screen import Asked, plan_screen
+from vlm_operator.cli.what_if import what_if
 from vlm_operator.errors import InputError, Problem
 from vlm_operator.planning import constraints_of, plan_deployment, workload_of
 from vlm_operator.report.status_plan import no_fit_status, plan_status
+from vlm_operator.sizing.inventory import Inventory
 from vlm_operator.sizing.plan import NoFit, Plan
 from vlm_operator.sizing.workload import Workload
 
@@ -23,6 +25,7 @@ class Answer:
     """One object of the file and what came out for it."""
 
     resource: Resource
+    inventory: Inventory
     outcome: Plan | NoFit
 
 
@@ -73,12 +76,13 @@ def plan_file(file: str, inventory_source: str) -> list[Answer]:
         resources = load_resources(text, source)
     except InputError as error:
         raise SourcedInputError(error.problems, source) from None
-    inventory = load_inventory(inventory_source)
+    inventory_for = open_inventory(inventory_source)
     answers: list[Answer] = []
     problems: list[Problem] = []
     for resource in resources:
+        inventory = inventory_for(resource.namespace or "default", resource.name)
         try:
-            answers.append(Answer(resource, plan_deployment(resource.spec, inventory)))
+            answers.append(Answer(resource, inventory, plan_deployment(resource.spec, inventory)))
         except InputError as error:
             problems.extend(located(error.problems, resource, several=len(resources) > 1))
     if problems:
@@ -104,6 +108,7 @@ def _screen(answer: Answer, arguments: argparse.Namespace, style: output.Style) 
         name=answer.resource.name,
         file=arguments.file,
         inventory=arguments.inventory,
+        what_if=what_if(answer.resource.spec, answer.inventory, outcome),
         targets=constraints_of(answer.resource.spec).latency_targets,
         cents_per_thousand_images=_cents_per_thousand_images(outcome, workload_of(answer.resource.spec)),
     )

@@ -37,6 +37,7 @@ class Asked:
     inventory: str = "catalogue"
     targets: Sequence[LatencyTarget] = field(default_factory=tuple)
     cents_per_thousand_images: float | None = None
+    what_if: Sequence[str] = ()
 
 
 def plan_screen(plan: Plan, asked: Asked, style: Style) -> list[str]:
@@ -48,6 +49,7 @@ def plan_screen(plan: Plan, asked: Asked, style: Style) -> list[str]:
         _limits(plan),
         _latency(plan.latency, asked.targets, style),
         section("Others", _others(plan.alternatives)),
+        section("What if", asked.what_if),
         section("Why", plan.reasons),
         section("How sure", _how_sure(plan)),
         _next_step(asked),
@@ -66,7 +68,7 @@ def gpu_words(number: int, display_name: str) -> str:
 
 def _headline(plan: Plan, asked: Asked, style: Style) -> list[str]:
     title = clean(f"{asked.name} · {plan.model_id} · vLLM {plan.engine_version}")
-    answer = f"{count(plan.replicas, 'replica')} × {gpu_words(plan.gpus_per_replica, plan.gpu.display_name)}"
+    answer = f"{count(plan.replicas, 'replica')} × {plan.gpus_per_replica} {plan.gpu.display_name}"
     price = money(plan.hourly_cents)
     if asked.cents_per_thousand_images is not None:
         price += f" · ${asked.cents_per_thousand_images / 100:.2f} per 1,000 images"

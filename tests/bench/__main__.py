@@ -1,19 +1,21 @@
 """How fast the product answers: `python -m tests.bench` prints one line per figure, best of several runs.
 
-Figures are printed in units of this machine's own speed as well (one unit: a fixed loop of plain Python), so that
-figures of different machines can be compared.
+Figures are printed in units of this machine's own speed as well (one unit: a fixed loop of plain Python), so
+that figures of different machines can be compared.
 """
 
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from vlm_operator.sizing.tokens.registry import bind_rule
+
 from vlm_operator.api.validate import load_resources
 from vlm_operator.catalogue import load
 from vlm_operator.planning import catalogue_inventory, plan_deployment
-from vlm_operator.sizing.tokens.registry import bind_rule
 from vlm_operator.sizing.tokens.types import ServerSettings, TokenRefusal
 
 SAMPLES = Path(__file__).parents[2] / "manifests" / "samples"
@@ -59,17 +61,20 @@ def count_all(model_id: str) -> Callable[[], object] | None:
 def start_command_line() -> None:
     """Start `vlmctl --help`."""
     command = [sys.executable, "-m", "vlm_operator.cli.main", "--help"]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    environment = {**os.environ, "PYTHONPATH": str(Path(load.__file__).parents[2])}
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
 
 
 def main() -> None:
     """Print the table."""
     one = best_seconds(unit)
-    print(f"{'unit of work (1,000,000 steps of plain Python)':<62}{one * 1000:9.1f} ms {1.0:8.2f}")
+    sys.stdout.write(
+        f"{'unit of work (1,000,000 steps of plain Python)':<62}{one * 1000:9.1f} ms {1.0:8.2f}\n"
+    )
 
     def show(name: str, action: Callable[[], object], runs: int = 3) -> None:
         spent = best_seconds(action, runs)
-        print(f"{name:<62}{spent * 1000:9.1f} ms {spent / one:8.2f}")
+        sys.stdout.write(f"{name:<62}{spent * 1000:9.1f} ms {spent / one:8.2f}\n")
 
     show("catalogue: read and check every file", load_catalogue)
     show("vlmctl --help, a new process", start_command_line)

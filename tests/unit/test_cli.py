@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
+import vlm_operator
 from vlm_operator.cli.main import main
 from vlm_operator.cli.output import COLUMNS
 
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(vlm_operator.__file__).parents[1])}
 MODEL = "Qwen/Qwen2.5-VL-7B-Instruct"
 
 
@@ -282,7 +284,9 @@ assert main(["plan", "-f", {write(tmp_path, a_document())!r}]) == 0
 assert main(["tokens", "--model", {MODEL!r}, "--image", "640x480"]) == 0
 sys.exit(bool({{"kopf", "kubernetes", "aiohttp"}} & set(sys.modules)))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout
 
@@ -291,7 +295,9 @@ def test_a_reader_that_leaves_early_causes_no_traceback() -> None:
     command = [sys.executable, "-m", "vlm_operator.cli.main", "catalogue", "models", "-o", "json"]
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        command, env=ENVIRONMENT, stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+    )
     os.close(writing)
     assert done.stderr == ""
     assert done.returncode == 141

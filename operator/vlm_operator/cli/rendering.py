@@ -1,4 +1,4 @@
-"""Plan -> manifests for ``vlmctl render``: the same call as the controller's, so both give the same objects."""
+"""Plan -> manifests for ``vlmctl render``: the controller's own call, so both give the same objects."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ def manifests_of(resource: Resource, plan: Plan) -> list[dict[str, Any]]:
 
 
 def _spec_digest(resource: Resource) -> str:
-    """Return the digest of the spec as the user wrote it, as the controller computes it from the live object."""
+    """Return the digest of the spec as the user wrote it; the controller digests the live object alike."""
     written = resource.spec.model_dump(mode="json", by_alias=True, exclude_unset=True)
     canonical = json.dumps(written, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]

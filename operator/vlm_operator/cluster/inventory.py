@@ -1,13 +1,13 @@
-"""Nodes and the pods on them -> Inventory: which GPUs the cluster has, and how many are free for one resource.
+"""Nodes and the pods on them -> Inventory: the GPUs of the cluster, and how many are free for one owner.
 
-A resource's own pods count as free for it: they would make room for their successors, and a plan must not change
-because it was carried out. Nodes that cannot take pods now, and GPUs that are shared, sliced or not in the catalogue,
-are left out with the reason. Called by ``controller.reconcile``.
+A resource's own pods count as free for it: they would make room for their successors, and a plan must not
+change because it was carried out. Nodes that cannot take pods now, and GPUs that are shared, sliced or not
+in the catalogue, are left out with the reason. Called by ``controller.reconcile``.
 """
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -77,10 +77,7 @@ def take_snapshot(nodes: Sequence[Document], pods: Sequence[Document]) -> Cluste
 
 def build_inventory(snapshot: ClusterSnapshot, owner: Key) -> Inventory:
     """Return what ``owner``, a VLMDeployment's (namespace, name), could have."""
-    held: Counter[str] = Counter()
-    for use in snapshot.uses:
-        if use.owner != owner:
-            held[use.node] += use.gpus
+    held = _held(use for use in snapshot.uses if use.owner != owner)
     groups: defaultdict[tuple[GpuKind, int], list[GpuNode]] = defaultdict(list)
     for node in snapshot.nodes:
         if node.kind is not None and not node.excluded:
@@ -91,6 +88,23 @@ def build_inventory(snapshot: ClusterSnapshot, owner: Key) -> Inventory:
         excluded=tuple(sorted({(node.product, node.excluded) for node in snapshot.nodes if node.excluded})),
         source="cluster",
     )
+
+
+def free_blocks(snapshot: ClusterSnapshot) -> dict[str, int]:
+    """Return, for each GPU product, the most GPUs of one node that no pod at all holds."""
+    held = _held(snapshot.uses)
+    blocks: dict[str, int] = {}
+    for node in snapshot.nodes:
+        if not node.excluded:
+            blocks[node.product] = max(blocks.get(node.product, 0), node.gpus - held[node.name])
+    return blocks
+
+
+def _held(uses: Iterable[GpuUse]) -> Counter[str]:
+    held: Counter[str] = Counter()
+    for use in uses:
+        held[use.node] += use.gpus
+    return held
 
 
 def _shape(kind: GpuKind, gpus: int, nodes: Sequence[GpuNode], held: Mapping[str, int]) -> NodeShape:
@@ -136,7 +150,7 @@ def _reasons(node: Document, labels: Mapping[str, str], gpus: int, kind: GpuKind
     spec = node.get("spec", {})
     if not product:
         yield f"the node has no {PRODUCT_LABEL} label; install GPU feature discovery"
-    if "-MIG-" in product or not gpus and any(key.startswith("nvidia.com/mig-") for key in labels):
+    if "-MIG-" in product or (not gpus and any(key.startswith("nvidia.com/mig-") for key in labels)):
         yield "the GPU is cut into MIG slices, which cannot be planned with yet"
     if product.endswith("-SHARED") or int(labels.get(REPLICAS_LABEL) or 0) > 1:
         yield "the GPU is shared between pods (time-slicing or MPS), so its memory cannot be promised"
@@ -159,14 +173,14 @@ def _is_ready(node: Document) -> bool:
 
 
 def _find_kind(product: str, memory_mib: str) -> GpuKind | None:
-    """Return the catalogue's kind, made smaller where the node's own label reports less memory."""
+    """Return the catalogue's kind under the node's own label, made smaller where that reports less memory."""
     try:
-        card = find_gpu(product) if product else None
+        card = find_gpu(product)
     except CatalogueError:
         return None
-    if card is None:
+    if card.vendor != "nvidia" or card.driver_memory_mib is None or card.bandwidth_gb_per_second is None:
         return None
-    kind = kind_from_card(card)
+    kind = replace(kind_from_card(card), product=product)
     reported = int(memory_mib) * MIB if memory_mib.isdigit() else kind.driver_memory_bytes
     if not 0 < reported < kind.driver_memory_bytes:
         return kind

@@ -4,6 +4,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from vlm_operator.api import names
+from vlm_operator.render.names import (
+    cache_claim_name,
+    deployment_name,
+    service_account_name,
+    service_name,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,3 +53,30 @@ _BY_NAME: Final = {(kind.api_version, kind.name): kind for kind in (VLM_DEPLOYME
 def kind_of(document: dict[str, Any]) -> Kind:
     """Return the kind of a manifest; KeyError if the operator has no business with it."""
     return _BY_NAME[document["apiVersion"], document["kind"]]
+
+
+def child_name(kind: Kind, owner_name: str) -> str:
+    """Return what the child of a kind is called whose owner is a VLMDeployment of this name."""
+    match kind.name:
+        case SERVICE_ACCOUNT.name:
+            return service_account_name(owner_name)
+        case CLAIM.name:
+            return cache_claim_name(owner_name)
+        case SERVICE.name:
+            return service_name(owner_name)
+        case _:
+            return deployment_name(owner_name)
+
+
+def is_owned_by(child: dict[str, Any], uid: str) -> bool:
+    """Tell whether the object with this ``uid`` controls ``child``."""
+    return any(owner["uid"] == uid for owner in child["metadata"].get("ownerReferences") or ())
+
+
+def is_orphan_of(child: dict[str, Any], document: dict[str, Any]) -> bool:
+    """Tell whether ``child`` belonged to an earlier object of the same name, and waits to be collected."""
+    name = document["metadata"]["name"]
+    return any(
+        owner["kind"] == names.KIND and owner["name"] == name
+        for owner in child["metadata"].get("ownerReferences") or ()
+    )

@@ -1,1 +1,1 @@
-"""See the modules."""
+"""kopf wiring and nothing else: settings, handlers, the queue between them, and reconcile."""

@@ -1,0 +1,140 @@
+"""What to run for one resource: gathered facts -> Decision. Pure, and slow: ``reconcile`` uses a thread.
+
+When the running plan stays. A Deployment whose ``spec-digest`` annotation is that of today's spec was
+planned for what the user asks today; then, in this order:
+
+1. the fresh plan is the running one (same plan digest): it stays, and drift in its children is put back;
+2. else, if the running GPU kind alone still gives the running plan (other GPUs came or went, or others hold
+   the free ones): it stays, likewise;
+3. else, if nodes with that GPU kind still exist, or nothing fits: the Deployment is left as it is. This is
+   what an upgraded operator meets whose figures changed, and it restarts nothing;
+4. else the GPU kind has left the cluster and something else fits: the fresh plan replaces the running one.
+
+When the spec changed, the fresh plan replaces the running one; if nothing fits, the old Deployment keeps
+serving and status says what is wrong.
+
+Whether a rollout may start one pod more than there are replicas is decided when it starts, from the GPUs
+that are free then; afterwards the strategy stays as it is, because other people's pods must not cause
+writes.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from vlm_operator.api.validate import Resource, parse_resource
+from vlm_operator.errors import CatalogueError, InputError, Problem, RenderError
+from vlm_operator.planning import plan_deployment
+from vlm_operator.render.manifests import render_manifests
+from vlm_operator.render.names import PLAN_DIGEST_ANNOTATION, SPEC_DIGEST_ANNOTATION
+from vlm_operator.report.status_plan import plan_digest
+from vlm_operator.sizing.inventory import Inventory, NodeShape
+from vlm_operator.sizing.plan import NoFit, Plan
+
+Document = dict[str, Any]
+Outcome = Plan | NoFit | Problem
+
+_DIGEST_LENGTH: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What was decided; ``manifests`` is None where the children are left as they are.
+
+    ``keep_deployment`` says that the running Deployment is not touched although other children may be.
+    """
+
+    outcome: Outcome
+    manifests: tuple[Document, ...] | None = None
+    keep_deployment: bool = False
+    suspended: bool = False
+
+
+def decide(
+    document: Document,
+    inventory: Inventory,
+    deployment: Document | None,
+    free_blocks: Mapping[str, int],
+) -> Decision:
+    """Return what to do for a VLMDeployment as the API server shows it.
+
+    Args:
+        document: The VLMDeployment.
+        inventory: What it could have.
+        deployment: Its running Deployment, if there is one.
+        free_blocks: For each GPU product, the most GPUs that nobody holds on one node.
+    """
+    try:
+        resource = parse_resource(document)
+        fresh = plan_deployment(resource.spec, inventory)
+    except (InputError, CatalogueError) as error:
+        return Decision(outcome=Problem(path="", message=str(error)))
+    digest = spec_digest(document)
+    running = _annotations(deployment)
+    outcome, keep = fresh, False
+    if deployment is not None and running.get(SPEC_DIGEST_ANNOTATION) == digest:
+        outcome, keep = _stay(resource, fresh, inventory, deployment)
+    suspended = resource.spec.suspend
+    if not isinstance(outcome, Plan):
+        return Decision(outcome=outcome, keep_deployment=keep, suspended=suspended)
+    try:
+        manifests = render_manifests(
+            resource,
+            outcome,
+            spec_digest=digest,
+            plan_digest=plan_digest(outcome),
+            surge=_may_surge(outcome, digest, deployment, free_blocks),
+        )
+    except RenderError as error:
+        return Decision(outcome=Problem(path="", message=str(error)), suspended=suspended)
+    return Decision(outcome=outcome, manifests=manifests, keep_deployment=keep, suspended=suspended)
+
+
+def spec_digest(document: Document) -> str:
+    """Return a digest of the spec as the user wrote it, so that no operator upgrade changes it."""
+    canonical = json.dumps(document.get("spec") or {}, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_LENGTH]
+
+
+def _stay(
+    resource: Resource, fresh: Plan | NoFit, inventory: Inventory, deployment: Document
+) -> tuple[Plan | NoFit, bool]:
+    """Apply the rules of the module docstring; the second value says that the Deployment is left as it is."""
+    running = _annotations(deployment).get(PLAN_DIGEST_ANNOTATION)
+    if isinstance(fresh, Plan) and plan_digest(fresh) == running:
+        return fresh, False
+    shapes = tuple(shape for shape in inventory.shapes if _runs_on(deployment, shape))
+    if shapes:
+        unlimited = tuple(replace(shape, free_gpus=None) for shape in shapes)
+        same = plan_deployment(resource.spec, replace(inventory, shapes=unlimited))
+        if isinstance(same, Plan) and plan_digest(same) == running:
+            return same, False
+    return fresh, bool(shapes) or isinstance(fresh, NoFit)
+
+
+def _may_surge(plan: Plan, digest: str, deployment: Document | None, free_blocks: Mapping[str, int]) -> bool:
+    """Tell whether a new pod may start before an old one is gone; see the module docstring."""
+    if deployment is None:
+        return False
+    running = _annotations(deployment)
+    if (running.get(SPEC_DIGEST_ANNOTATION), running.get(PLAN_DIGEST_ANNOTATION)) == (
+        digest,
+        plan_digest(plan),
+    ):
+        rolling = (deployment["spec"].get("strategy") or {}).get("rollingUpdate") or {}
+        return rolling.get("maxUnavailable") == 0
+    return free_blocks.get(plan.gpu.product, 0) >= plan.gpus_per_replica
+
+
+def _runs_on(deployment: Document, shape: NodeShape) -> bool:
+    """Tell whether the Deployment's pods ask for this GPU kind, in a node selector or an affinity."""
+    spec = deployment["spec"]["template"]["spec"]
+    asked = json.dumps([spec.get("nodeSelector"), spec.get("affinity")])
+    return json.dumps(shape.gpu.product) in asked
+
+
+def _annotations(document: Document | None) -> Mapping[str, str]:
+    metadata = (document or {}).get("metadata") or {}
+    return metadata.get("annotations") or {}

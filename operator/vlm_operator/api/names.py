@@ -1,4 +1,4 @@
-"""The names of the contract: group, version, kind, condition types and reasons. Constants, documented here once."""
+"""The names of the contract: group, version, kind, condition types and reasons. Documented here once."""
 
 from typing import Final
 
@@ -9,6 +9,14 @@ KIND: Final = "VLMDeployment"
 PLURAL: Final = "vlmdeployments"
 SINGULAR: Final = "vlmdeployment"
 SHORT_NAME: Final = "vlmd"
+MAX_NAME_LENGTH: Final = 57
+"""A Service's name has at most 63 characters, and the operator may put ``serve-`` before it."""
+NAME_PATTERN: Final = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+NAME_MESSAGE: Final = (
+    f"metadata.name becomes the name of a Service: use at most {MAX_NAME_LENGTH} lower-case letters, digits "
+    "and hyphens, no dots"
+)
+CATEGORY: Final = "vlm"
 FIELD_MANAGER: Final = "vlm-operator"
 
 ACCEPTED: Final = "Accepted"

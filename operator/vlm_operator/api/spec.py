@@ -1,8 +1,8 @@
-"""The spec of a VLMDeployment as the user writes it. The CRD and the reference come from these models.
+"""The spec of a VLMDeployment as the user writes it. The CRD is generated from it.
 
-Absent means absent: optional values are None or empty here. Only ``text``, ``output``, ``traffic``, weights and
-``images.perRequest`` have the engine's default as their value; the CRD carries no defaults, so that the stored
-object is what the user wrote. Read by ``planning`` (sizes), ``render`` (pods) and ``controller``; parsed by
+Absent means absent: optional values are None or empty here. Only ``text``, ``output``, ``traffic``, weights
+and ``images.perRequest`` have the engine's default as their value; the CRD carries no defaults, so that the
+stored object is what the user wrote. Read by ``planning`` (sizes), ``render`` (pods) and ``controller``; parsed by
 ``validate``.
 """
 
@@ -123,8 +123,8 @@ class ImageSize(ApiModel):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel=f"self.width * self.height <= {MAX_IMAGE_PIXELS}",
-            message="{width} x {height} is more than "
-            f"{MAX_IMAGE_PIXELS} pixels, which the engine refuses to decode; "
+            quoted=("width", "height"),
+            message=f"one image has more than {MAX_IMAGE_PIXELS} pixels, which the engine refuses to decode; "
             "let clients scale the image down and declare that size",
             holds=lambda it: it.width * it.height <= MAX_IMAGE_PIXELS,
         ),
@@ -166,7 +166,8 @@ class PromptTokens(ApiModel):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel="self.p50 <= self.p99",
-            message="p50 ({p50}) is more than p99 ({p99}); swap them or raise p99",
+            quoted=("p50", "p99"),
+            message="p50 is more than p99; swap them or raise p99",
             field="p50",
             holds=lambda it: it.p50 <= it.p99,
         ),
@@ -190,7 +191,8 @@ class OutputTokens(ApiModel):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel="self.p50 <= self.max",
-            message="p50 ({p50}) is more than max ({max}); swap them or raise max",
+            quoted=("p50", "max"),
+            message="p50 is more than max; swap them or raise max",
             field="p50",
             holds=lambda it: it.p50 <= it.max,
         ),
@@ -294,6 +296,7 @@ class Scaling(ApiModel):
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel="!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
+            quoted=("minReplicas", "maxReplicas"),
             message="minReplicas is more than maxReplicas; swap them or raise maxReplicas",
             field="minReplicas",
             holds=lambda it: (

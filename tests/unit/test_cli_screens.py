@@ -81,7 +81,7 @@ def a_plan(**changes: Any) -> Plan:
     sizes = [("weights", 15.63), ("encoder peak", 1.94), ("CUDA graphs", 0.58), ("KV cache", 23.06)]
     parts = [MemoryPart(name=name, size_bytes=int(size * GIB)) for name, size in sizes]
     headroom = int(44.4 * GIB) - sum(part.size_bytes for part in parts)
-    note = "what is left if every estimate is at its bad end, which is a note long enough to be folded twice over"
+    note = "what is left if every estimate is at its bad end, a note long enough to be folded twice over"
     parts.append(MemoryPart(name="headroom", size_bytes=headroom, note=note))
     images = (
         ImageShare(

@@ -1,10 +1,12 @@
 """``vlmctl plan`` and ``vlmctl render``: read objects, plan each, say or print what comes out."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from vlm_operator.api.documents import read_documents
+from vlm_operator.api.names import REASON_UNKNOWN_MODEL
 from vlm_operator.api.validate import Resource, load_resources
 from vlm_operator.cli import output
 from vlm_operator.cli.inputs import SourcedInputError, display_name, read_text
@@ -79,24 +81,34 @@ def plan_file(file: str, inventory_source: str) -> list[Answer]:
     inventory_for = open_inventory(inventory_source)
     answers: list[Answer] = []
     problems: list[Problem] = []
-    for resource in resources:
+    for resource, document in zip(resources, read_documents(text, source), strict=True):
         inventory = inventory_for(resource.namespace or "default", resource.name)
         try:
-            answers.append(Answer(resource, inventory, plan_deployment(resource.spec, inventory)))
+            answers.append(Answer(resource, inventory, _plan(resource, inventory)))
         except InputError as error:
-            problems.extend(located(error.problems, resource, several=len(resources) > 1))
+            name = resource.name if len(resources) > 1 else ""
+            problems.extend(located(problem, document.lines, name) for problem in error.problems)
     if problems:
         raise SourcedInputError(problems, source)
     return answers
 
 
-def located(problems: Sequence[Problem], resource: Resource, *, several: bool) -> list[Problem]:
-    """Return ``problems`` with the object's name in front where a file holds several objects."""
-    if not several:
-        return list(problems)
-    return [
-        Problem(path=f"{resource.name} {p.path}".strip(), message=p.message, line=p.line) for p in problems
-    ]
+def located(problem: Problem, lines: Mapping[str, int], name: str) -> Problem:
+    """Return ``problem`` with its line, and with the object's name where a file holds several."""
+    path = problem.path
+    while path and path not in lines:
+        path = path[: max(path.rfind("."), path.rfind("["), 0)]
+    return Problem(
+        path=f"{name} {problem.path}".strip(), message=problem.message, line=problem.line or lines.get(path)
+    )
+
+
+def _plan(resource: Resource, inventory: Inventory) -> Plan | NoFit:
+    """Plan one object; a model that nobody knows is wrong input here, since nothing could ever fit it."""
+    outcome = plan_deployment(resource.spec, inventory)
+    if isinstance(outcome, NoFit) and outcome.reason == REASON_UNKNOWN_MODEL:
+        raise InputError([Problem(path="spec.model.id", message=outcome.message)])
+    return outcome
 
 
 def _screen(answer: Answer, arguments: argparse.Namespace, style: output.Style) -> list[str]:

@@ -1,1 +1,20 @@
 """Image size -> tokens. One module per counting rule, one table from architecture to rule."""
+
+from vlm_operator.sizing.tokens.registry import BUILDERS, bind_rule
+from vlm_operator.sizing.tokens.types import (
+    ImageRule,
+    ImageTokens,
+    MaximumTokens,
+    ServerSettings,
+    TokenRefusal,
+)
+
+__all__ = [
+    "BUILDERS",
+    "ImageRule",
+    "ImageTokens",
+    "MaximumTokens",
+    "ServerSettings",
+    "TokenRefusal",
+    "bind_rule",
+]

@@ -72,6 +72,21 @@ class ImageRule(Protocol):
         """Whether a width/height hint lowers the engine's token budget (its maximum comes from a dummy image)."""
         ...
 
+    @property
+    def cap_name(self) -> str | None:
+        """The family's lever on the size of an image as the engine spells it, None where it has none."""
+        ...
+
+    @property
+    def cap_value(self) -> int | None:
+        """The lever's value under these settings, None where the family has none."""
+        ...
+
+    @property
+    def ignored_settings(self) -> tuple[str, ...]:
+        """Settings that the engine accepts and then disregards; the counts are those without them."""
+        ...
+
     def count_image(self, width: int, height: int) -> ImageTokens | TokenRefusal:
         """Count one image of ``width`` x ``height`` pixels."""
         ...
@@ -80,9 +95,7 @@ class ImageRule(Protocol):
         """Return the largest image under these settings."""
         ...
 
-    def tightest_cap(
-        self, sizes: Sequence[tuple[int, int]], min_pixels: int | None
-    ) -> ServerSettings | None:
+    def tightest_cap(self, sizes: Sequence[tuple[int, int]], min_pixels: int | None) -> ServerSettings | None:
         """Return the tightest settings that keep at least ``min_pixels`` of each image of ``sizes``.
 
         ``min_pixels`` None keeps every listed image as large as it is under the shipped settings. None comes back

@@ -1,0 +1,133 @@
+"""Reads configuration and settings; what cannot be used raises ``Refused``, which ``bind_rule`` turns into a value."""
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from vlm_operator.sizing.tokens.types import ServerSettings, TokenRefusal
+
+
+class Refused(Exception):  # noqa: N818 - an outcome inside this package, not an error of the product
+    """Carries a refusal from the place that finds it to ``bind_rule``."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        self.refusal = TokenRefusal(reason=reason, message=message)
+        super().__init__(message)
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``base`` with ``over`` laid on it, mappings inside merged likewise (as ``--hf-overrides`` does)."""
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        merged[key] = merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def find(document: Mapping[str, Any], path: str) -> Any:
+    """Return the value at the dotted ``path``, None where a step is missing."""
+    value: Any = document
+    for step in path.split("."):
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(step)
+    return value
+
+
+def first_int(model_id: str, *places: tuple[Mapping[str, Any], str], default: int | None = None) -> int:
+    """Return the first whole number at ``places`` (document, dotted path), else ``default``.
+
+    Raises:
+        Refused: No place has a value and there is no default, or the value is not a whole number above 0.
+    """
+    for document, path in places:
+        value = find(document, path)
+        if value is not None:
+            return positive_int(path, value)
+    if default is not None:
+        return default
+    wanted = " or ".join(dict.fromkeys(path for _, path in places))
+    raise Refused(
+        "MissingProcessorValue",
+        f"{model_id or 'the model'}: its configuration lacks {wanted}, without which images cannot be counted; "
+        "take config.json and preprocessor_config.json from the checkpoint",
+    )
+
+
+def positive_int(name: str, value: Any) -> int:
+    """Return ``value`` as a whole number.
+
+    Raises:
+        Refused: It is not a whole number above 0.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise Refused(
+            "InvalidSetting",
+            f"{name} is {value!r}, but must be a whole number of at least 1; correct or drop it",
+        )
+    return value
+
+
+def boolean(name: str, value: Any) -> bool:
+    """Return ``value`` as a truth value; None is false, as the engine reads it.
+
+    Raises:
+        Refused: It is neither true, false nor null.
+    """
+    if value is not None and not isinstance(value, bool):
+        raise Refused("InvalidSetting", f"{name} is {value!r}, but must be true or false; correct or drop it")
+    return bool(value)
+
+
+def flatten_images_kwargs(settings: ServerSettings) -> dict[str, Any]:
+    """Return the processor settings with the scoped form ``images_kwargs`` laid over the flat one.
+
+    Raises:
+        Refused: ``images_kwargs`` is not an object.
+    """
+    flat = {key: value for key, value in settings.mm_processor_kwargs.items() if key != "images_kwargs"}
+    scoped = settings.mm_processor_kwargs.get("images_kwargs", {})
+    if not isinstance(scoped, Mapping):
+        raise Refused(
+            "InvalidSetting",
+            f"mm_processor_kwargs.images_kwargs is {scoped!r}, but must be an object of settings",
+        )
+    return merge(flat, scoped)
+
+
+def refuse_unknown(given: Mapping[str, Any], known: Collection[str]) -> None:
+    """Refuse settings that the engine would silently ignore, misspelt ones among them.
+
+    Raises:
+        Refused: ``given`` has a key that is not in ``known``.
+    """
+    for key in given:
+        if key not in known:
+            raise Refused(
+                "UnknownSetting",
+                f"mm_processor_kwargs.{key} = {given[key]!r} has no counted effect: the engine does not report names "
+                f"it does not know; this family counts with {', '.join(sorted(known)) or 'none'}",
+            )
+
+
+def refuse_changed(given: Mapping[str, Any], shipped: Mapping[str, Any], hint: str) -> None:
+    """Refuse settings that would change the pixels but not the token count.
+
+    Raises:
+        Refused: ``given`` differs from ``shipped``.
+    """
+    for key, value in given.items():
+        if key not in shipped or shipped[key] != value:
+            raise Refused(
+                "SettingMismatch",
+                f"mm_processor_kwargs.{key} = {value!r} differs from the checkpoint's {shipped.get(key)!r}: the "
+                f"engine would apply it to the pixels but not to the token count, and requests would fail; {hint}",
+            )
+
+
+def dotted(given: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield the dotted names of all settings in ``given``."""
+    for key, value in given.items():
+        if isinstance(value, Mapping):
+            yield from dotted(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"

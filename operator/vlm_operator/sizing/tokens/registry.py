@@ -1,0 +1,94 @@
+"""The one table from architecture to counting rule."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from vlm_operator.sizing.tokens import builders, reading
+from vlm_operator.sizing.tokens.builders import Source
+from vlm_operator.sizing.tokens.types import ImageRule, ServerSettings, TokenRefusal
+
+Builder = Callable[[Source], ImageRule]
+
+BUILDERS: Final[Mapping[str, Builder]] = {
+    "Qwen2VLForConditionalGeneration": partial(builders.build_native_grid, completes_size=False),
+    "Qwen2_5_VLForConditionalGeneration": partial(builders.build_native_grid, completes_size=False),
+    "Qwen3VLForConditionalGeneration": partial(builders.build_native_grid, completes_size=True),
+    "Qwen3VLMoeForConditionalGeneration": partial(builders.build_native_grid, completes_size=True),
+    "LlavaForConditionalGeneration": builders.build_llava,
+    "InternVLChatModel": builders.build_internvl,
+    "Gemma3ForConditionalGeneration": builders.build_gemma3,
+    "MiniCPMV": builders.build_minicpm,
+    "Mistral3ForConditionalGeneration": builders.build_mistral3,
+    "PixtralForConditionalGeneration": builders.build_mistral_format,
+}
+
+_MISTRAL_FORMAT: Final = frozenset(
+    {"Mistral3ForConditionalGeneration", "LlavaForConditionalGeneration", "PixtralForConditionalGeneration"}
+)
+"""Architectures whose checkpoints also come in Mistral's own format, which the engine loads as Pixtral."""
+
+LAST_ENGINE: Final[Mapping[str, str]] = {
+    "MllamaForConditionalGeneration": "0.10.2",
+    "QWenLMHeadModel": "0.23",
+    "AyaVisionForConditionalGeneration": "0.24",
+    "FuyuForCausalLM": "0.25",
+    "ChameleonForConditionalGeneration": "0.28",
+}
+"""Architectures that the engine dropped, with the release that ended them (fact sheet, section 3.6)."""
+
+
+def bind_rule(
+    architecture: str,
+    config: Mapping[str, Any],
+    processor: Mapping[str, Any],
+    settings: ServerSettings = ServerSettings(),  # noqa: B008 - frozen
+    model_id: str = "",
+) -> ImageRule | TokenRefusal:
+    """Return the rule of ``architecture`` bound to one model's files and the server's settings, or why there is none.
+
+    Args:
+        architecture: Entry of ``architectures`` in config.json.
+        config: Content of config.json; for Mistral's own format params.json does as well.
+        processor: Content of preprocessor_config.json and processor_config.json, merged; may be empty where the
+            family keeps its values in config.json.
+        settings: Server flags.
+        model_id: For messages.
+    """
+    builder = BUILDERS.get(architecture)
+    if builder is None:
+        return _refuse_architecture(architecture, model_id)
+    if settings.config_format == "mistral":
+        if architecture not in _MISTRAL_FORMAT:
+            return TokenRefusal(
+                reason="UnsupportedConfigFormat",
+                message=f"{model_id or architecture}: --config-format mistral, but {architecture} has no checkpoint in "
+                "that format; drop the flag",
+            )
+        builder = builders.build_mistral_format
+    source = Source(
+        model_id=model_id,
+        config=reading.merge(config, settings.hf_overrides),
+        processor=processor,
+        settings=settings,
+    )
+    try:
+        return builder(source)
+    except reading.Refused as refused:
+        return refused.refusal
+
+
+def _refuse_architecture(architecture: str, model_id: str) -> TokenRefusal:
+    name = f"{model_id} ({architecture})" if model_id else architecture
+    last = LAST_ENGINE.get(architecture)
+    if last is not None:
+        return TokenRefusal(
+            reason="ArchitectureDropped",
+            message=f"{name}: the engine dropped this architecture; {last} was the last release with it or the one that "
+            "removed it, and images are counted for 0.33.0; choose a model of another family",
+        )
+    return TokenRefusal(
+        reason="UnknownArchitecture",
+        message=f"{name}: there is no counting rule for this architecture; there is one for "
+        f"{', '.join(sorted(BUILDERS))}",
+    )

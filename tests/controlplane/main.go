@@ -2,7 +2,7 @@
 //
 // It carries the unmodified etcd, kube-apiserver, kube-controller-manager,
 // kube-scheduler, kubectl and kwok, each as a subcommand that takes that
-// program's own flags. The Python package tests/support/controlplane builds it,
+// program's own flags. A link named kubectl runs that part. The Python package tests/support/controlplane builds it,
 // writes the flags and starts the parts; nothing here knows about vlm-operator.
 package main
 
@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -27,17 +28,22 @@ import (
 	kwoklog "sigs.k8s.io/kwok/pkg/log"
 )
 
-const usage = "usage: controlplane etcd|kube-apiserver|kube-controller-manager|kube-scheduler|kubectl|kwok [flags]"
+const usage = "usage: controlplane etcd|kube-apiserver|kube-controller-manager|kube-scheduler|kubectl|kwok [flags]\n" +
+	"       controlplane signing-key FILE"
 
 func main() {
-	if len(os.Args) < 2 {
+	// Each part parses os.Args by itself, so it must see its own name first.
+	// A link called kubectl is kubectl: then the name is there already.
+	if filepath.Base(os.Args[0]) != "kubectl" {
+		os.Args = os.Args[1:]
+	}
+	if len(os.Args) == 0 {
 		fmt.Fprintln(os.Stderr, usage)
 		os.Exit(2)
 	}
-	// Each part parses os.Args by itself, so it must see its own name first.
-	os.Args = os.Args[1:]
+	followOwner()
 	var command *cobra.Command
-	switch os.Args[0] {
+	switch filepath.Base(os.Args[0]) {
 	case "etcd":
 		etcdmain.Main(os.Args)
 		return
@@ -51,6 +57,16 @@ func main() {
 		command = kubectl.NewDefaultKubectlCommand()
 	case "kwok":
 		command = newKwokCommand()
+	case "signing-key":
+		if len(os.Args) != 2 {
+			fmt.Fprintln(os.Stderr, usage)
+			os.Exit(2)
+		}
+		if err := writeSigningKey(os.Args[1]); err != nil {
+			fmt.Fprintf(os.Stderr, "signing key: %v\n", err)
+			os.Exit(1)
+		}
+		return
 	default:
 		fmt.Fprintf(os.Stderr, "unknown part %q\n%s\n", os.Args[0], usage)
 		os.Exit(2)

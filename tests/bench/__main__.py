@@ -11,11 +11,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from vlm_operator.sizing.tokens.registry import bind_rule
-
 from vlm_operator.api.validate import load_resources
 from vlm_operator.catalogue import load
 from vlm_operator.planning import catalogue_inventory, plan_deployment
+from vlm_operator.sizing.tokens.registry import bind_rule
 from vlm_operator.sizing.tokens.types import ServerSettings, TokenRefusal
 
 SAMPLES = Path(__file__).parents[2] / "manifests" / "samples"

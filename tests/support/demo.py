@@ -1,9 +1,9 @@
 """`python -m tests.support.demo [up|down]`: the product at work, on a control plane of its own.
 
-Without an argument: a plan at once, then a real API server with simulated GPU nodes, the CRD, the operator and
-the samples; it shows what `kubectl` and `vlmctl explain` say, and stops everything. `up` leaves it running and
-prints the `export KUBECONFIG=...` to paste; `down` stops it. Progress goes to standard error, what is shown to
-standard output.
+Without an argument: a plan at once, then a real API server with simulated GPU nodes, the CRD, the operator
+and the samples; it shows what `kubectl` and `vlmctl explain` say, and stops everything. `up` leaves it
+running and prints the `export KUBECONFIG=...` to paste; `down` stops it. Progress goes to standard error,
+what is shown to standard output.
 """
 
 import argparse

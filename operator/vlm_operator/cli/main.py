@@ -10,7 +10,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 from vlm_operator import __version__
 from vlm_operator.cli import output
@@ -64,16 +64,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that says in one line what is wrong, and where help is."""
+
+    def error(self, message: str) -> NoReturn:
+        output.say(f"{self.prog}: {message}; see {self.prog} --help")
+        self.exit(EXIT_WRONG_INPUT)
+
+
 def build_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="vlmctl",
         description="Sizes vision-language models for vLLM: which GPUs, how many, with which flags, and why.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"vlmctl {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)
     _add_plan_and_render(commands)
     _add_tokens(commands)
     _add_explain(commands)

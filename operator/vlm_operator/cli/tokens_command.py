@@ -14,7 +14,7 @@ from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, ServerSetti
 
 
 def run_tokens(arguments: argparse.Namespace) -> int:
-    """Print counts; 1 if any image or request is refused."""
+    """Print counts; 1 if an image is refused, 2 if the model or the settings are."""
     if arguments.requests is not None:
         if arguments.model or arguments.image:
             raise InputError(
@@ -40,6 +40,8 @@ def run_tokens(arguments: argparse.Namespace) -> int:
         output.write_data(body, arguments.output)
     else:
         _print_screen(arguments, counts, rule)
+    if isinstance(rule, TokenRefusal):
+        return 2
     return int(any(isinstance(item, TokenRefusal) for item in counts))
 
 

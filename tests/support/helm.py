@@ -23,7 +23,9 @@ _PACKAGE: Final = "helm.sh/helm/v4/cmd/helm"
 
 def helm_path() -> Path:
     """Return the path of helm, building it if this version was not built yet."""
-    digest = hashlib.sha256((MODULE / "go.mod").read_bytes() + (MODULE / "go.sum").read_bytes()).hexdigest()[:16]
+    digest = hashlib.sha256((MODULE / "go.mod").read_bytes() + (MODULE / "go.sum").read_bytes()).hexdigest()[
+        :16
+    ]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     program = cache / "vlm-operator" / "helm" / digest / "helm"
     if not program.exists():

@@ -52,7 +52,7 @@ def _metadata(resource: Resource, *, spec_digest: str, plan_digest: str) -> dict
         "selector": names.selector_labels(resource.name),
         "pod_labels": {**template.labels, **labels},
         "pod_annotations": dict(template.annotations),
-        "owner_references": [_owner_reference(resource)],
+        "owner_references": [_owner_reference(resource)] if resource.uid else [],
     }
 
 

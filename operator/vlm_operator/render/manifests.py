@@ -68,7 +68,12 @@ def _render(template: str, context: dict[str, Any]) -> dict[str, Any]:
         raise RenderError(f"{template}: {error}") from error
     if not isinstance(manifest, dict) or not manifest.get("kind"):
         raise RenderError(f"{template}: gave no Kubernetes object")
-    return manifest
+    return {**manifest, "metadata": _without_empty(manifest["metadata"])}
+
+
+def _without_empty(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the namespace and the owner of a resource that is on no cluster yet: ``vlmctl render``."""
+    return {key: value for key, value in metadata.items() if value}
 
 
 def _as_json(value: Any) -> str:

@@ -74,7 +74,7 @@ def read_qwen3_vl(vision: Mapping[str, Any], text_hidden: int) -> VisionShape:
     )
 
 
-def _qwen(  # noqa: PLR0913 -- what differs between the three generations
+def _qwen(
     vision: Mapping[str, Any],
     layer: _Layer,
     out: int,

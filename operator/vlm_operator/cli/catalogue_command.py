@@ -61,19 +61,18 @@ def _gpu_document(card: GpuCard) -> dict[str, Any]:
 
 
 def _model_rows(cards: list[ModelCard]) -> list[str]:
-    rows = [["MODEL", "PARAMETERS", "SERVED", "CONFIG", "PROCESSOR"]]
+    rows = [["MODEL", "PARAMS", "SERVED", "CONFIG, PROCESSOR FROM"]]
     rows.extend(
         [
             card.id,
             f"{card.parameters / 1e9:.1f} B" if card.parameters else "-",
             _served(card),
-            _certainty(card.config_provenance.certainty, card.remembered_fields),
-            _certainty(card.processor_provenance.certainty, ()),
+            _origins(card),
         ]
         for card in cards
     )
     return [
-        *table(rows, right=(1,)),
+        *table(rows, right=(1,), gap=2),
         "",
         f"{len(cards)} models. * = some or all figures are remembered, not read from a file.",
     ]
@@ -85,25 +84,30 @@ def _served(card: ModelCard) -> str:
     return f"until {card.last_engine_version}" if card.last_engine_version else "no"
 
 
+def _origins(card: ModelCard) -> str:
+    config = _certainty(card.config_provenance.certainty, card.remembered_fields)
+    processor = _certainty(card.processor_provenance.certainty, ())
+    return config if config == processor else f"{config}, {processor}"
+
+
 def _certainty(certainty: str, remembered: tuple[str, ...]) -> str:
     return f"{certainty} *" if remembered or certainty in ("memory", "remembered") else certainty
 
 
 def _gpu_rows(cards: list[GpuCard]) -> list[str]:
-    rows = [["GPU", "MEMORY", "CERTAINTY", "BANDWIDTH", "PRICE/GPU·H", "ID"]]
+    rows = [["GPU", "MEMORY", "CERTAINTY", "$/HOUR", "ID"]]
     rows.extend(
         [
             card.display_name,
             f"{card.engine_memory_gib:.1f} GiB" if card.engine_memory_gib else "-",
             _certainty(card.engine_memory_provenance.certainty, ()),
-            f"{card.bandwidth_gb_per_second:,.0f} GB/s" if card.bandwidth_gb_per_second else "-",
-            f"${card.price.usd_per_gpu_hour:.2f}" if card.price else "-",
+            f"{card.price.usd_per_gpu_hour:.2f}" if card.price else "-",
             card.id,
         ]
         for card in cards
     )
     return [
-        *table(rows, right=(1, 3, 4)),
+        *table(rows, right=(1, 3), gap=2),
         "",
-        f"{len(cards)} GPUs. Memory is what the engine sees. * = remembered.",
+        f"{len(cards)} GPUs. Memory is what the engine sees; $/hour is for one GPU.",
     ]

@@ -49,7 +49,7 @@ def fold(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, subsequent_indent="  ", break_on_hyphens=False) or [""]
 
 
-def table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> list[str]:
+def table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), gap: int = 3) -> list[str]:
     """Return rows as aligned text; columns named in ``right`` are flush right, the last is never padded."""
     if not rows:
         return []
@@ -61,7 +61,7 @@ def table(rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> list[s
             clean(cell).rjust(widths[i]) if i in right else clean(cell).ljust(widths[i] if i < last else 0)
             for i, cell in enumerate(row)
         ]
-        lines.append("   ".join(cells).rstrip())
+        lines.append((" " * gap).join(cells).rstrip())
     return lines
 
 

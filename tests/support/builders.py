@@ -155,7 +155,7 @@ def make_no_fit(**changes: Any) -> NoFit:
         gpu="H100 80GB",
         gpus_per_replica=2,
         reason="KVCache",
-        message="2 × H100 80GB: weights 68.4 GiB leave 1.9 GiB for KV cache; one request needs 3.3 GiB",
+        message="2 x H100 80GB: weights 68.4 GiB leave 1.9 GiB for KV cache; one request needs 3.3 GiB",
         shortfall_fraction=0.7,
         hourly_cents=580.0,
     )

@@ -1,4 +1,4 @@
-"""Files that hold what an output looked like when somebody last read it; ``UPDATE_GOLDENS=1`` rewrites them."""
+"""Files that hold what an output looked like when somebody read it; ``UPDATE_GOLDENS=1`` rewrites them."""
 
 import os
 from pathlib import Path

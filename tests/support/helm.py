@@ -2,8 +2,8 @@
 
 Usage: python -m tests.support.helm path|lint|template
 
-The version is the one in ``tests/helm/go.mod``. The program is kept under the user's cache folder by the hash of
-``go.mod`` and ``go.sum``, so that it is built once (a minute or two with an empty build cache).
+The version is the one in ``tests/helm/go.mod``. The program is kept under the user's cache folder by the
+hash of ``go.mod`` and ``go.sum``, so that it is built once (a minute or two with an empty build cache).
 """
 
 import argparse

@@ -1,0 +1,55 @@
+"""The operator needs no right that its chart does not give it."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.controlplane import Outside, wait_until
+from tests.support.helm import CHART, helm_path, render_chart
+from tests.support.operator import Place, install_definition, operator_running, sample
+
+KINDS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
+
+
+@pytest.fixture
+def operator_kubeconfig(scheduling_plane: Outside, namespace: str, tmp_path: Path) -> Path:
+    """A kubeconfig with a token of the ServiceAccount of the chart."""
+    rendered = render_chart(helm_path(), CHART, namespace=namespace)
+    documents = [one for one in yaml.safe_load_all(rendered) if one and one["kind"] in KINDS]
+    scheduling_plane.apply(*documents)
+    account = next(one for one in documents if one["kind"] == "ServiceAccount")["metadata"]["name"]
+    token = scheduling_plane.kubectl("create", "token", account, f"--namespace={namespace}").strip()
+    view = json.loads(scheduling_plane.kubectl("config", "view", "--raw", "--flatten", "--output=json"))
+    view["users"] = [{"name": "operator", "user": {"token": token}}]
+    view["contexts"] = [
+        {"name": "operator", "context": {"cluster": view["clusters"][0]["name"], "user": "operator"}}
+    ]
+    view["current-context"] = "operator"
+    path = tmp_path / "operator.kubeconfig"
+    path.write_text(json.dumps(view))
+    return path
+
+
+def test_the_rights_of_the_chart_are_enough(
+    scheduling_plane: Outside, namespace: str, operator_kubeconfig: Path
+) -> None:
+    install_definition(scheduling_plane)
+    place = Place(scheduling_plane, namespace)
+    with operator_running(operator_kubeconfig) as operator:
+        place.apply(sample(scaling={"minReplicas": 2}))
+        place.wait_condition("sample", "Ready")
+        for _ in range(2):
+            place.kubectl("scale", "deployment/sample", "--replicas=0")
+            place.wait_condition("sample", "Ready", "False")
+            place.wait_condition("sample", "Ready")
+        wait_until(lambda: place.events("DriftRestored"), what="the Event")
+        place.apply(sample(scaling={"minReplicas": 1}))
+        wait_until(lambda: place.find("poddisruptionbudget", "sample") is None, what="the budget's end")
+        place.kubectl("delete", "vlmdeployment/sample")
+        wait_until(lambda: not place.children(), 60, "the end of every child")
+        assert "orbidden" not in operator.log
+        assert [
+            one for one in place.plane.writes() if one.namespace == namespace and one.status_code == 403
+        ] == []

@@ -1,4 +1,4 @@
-"""Binds rules: reads what a rule needs from config, processor and settings, and refuses what cannot be counted."""
+"""Binds rules: reads what a rule needs from files and settings, and refuses what cannot be counted."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from vlm_operator.sizing.tokens import reading
 from vlm_operator.sizing.tokens.fixed import Fixed, fixed_tokens
+from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS
 from vlm_operator.sizing.tokens.longest_edge import LongestEdge
 from vlm_operator.sizing.tokens.native_grid import NativeGrid
 from vlm_operator.sizing.tokens.pan_scan import PanScan, PanScanShape
@@ -17,7 +18,10 @@ from vlm_operator.sizing.tokens.types import ImageRule, ServerSettings
 _VIDEO_KEYS: Final = frozenset({"fps", "num_frames", "min_frames", "max_frames", "videos_kwargs"})
 """Settings of videos; images do not see them."""
 _TOKENIZERS_WITH_VIDEO: Final = frozenset({"qwen2", "qwen3", "qwen3_moe", "gpt_oss"})
-"""Text models whose tokenizer has the video token, so that the engine also builds InternVL's video processor."""
+"""Text models whose tokenizer has the video token: the engine then builds InternVL's video processor too."""
+
+_MOST_TILES: Final = 1000
+"""The engine lists all grids in cubic time, so larger limits are of no use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,22 +35,31 @@ class Source:
 
 
 def build_native_grid(source: Source, *, completes_size: bool) -> ImageRule:
-    """Bind Qwen's rule; ``completes_size``: whether ``size`` may lack an edge (Qwen3-VL takes it from the file)."""
+    """Bind Qwen's rule; ``completes_size``: may ``size`` lack an edge (Qwen3-VL takes it from the file)."""
     given = reading.flatten_images_kwargs(source.settings)
     reading.refuse_unknown(given, {"min_pixels", "max_pixels", "size"} | _VIDEO_KEYS)
     size = _read_size(source, given, completes_size=completes_size)
     override = {key: given[key] for key in ("min_pixels", "max_pixels") if given.get(key) is not None}
     name, processor = source.model_id, source.processor
-    patch_size = _same_in_both(source, "patch_size", "vision_config.patch_size")
+    min_pixels = reading.first_int(
+        name,
+        (override, "min_pixels"),
+        (size, "shortest_edge"),
+        (processor, "min_pixels"),
+        (processor, "size.shortest_edge"),
+    )
+    if min_pixels > MAX_DECODED_PIXELS:
+        raise Refused(
+            "InvalidSetting",
+            f"min_pixels is {min_pixels:,}, above the {MAX_DECODED_PIXELS:,} pixels of the largest image; "
+            f"lower it",
+        )
     return NativeGrid(
         settings=source.settings,
         model_id=name,
-        patch_size=patch_size,
+        patch_size=_same_in_both(source, "patch_size", "vision_config.patch_size"),
         merge_size=_same_in_both(source, "merge_size", "vision_config.spatial_merge_size"),
-        min_pixels=reading.first_int(
-            name, (override, "min_pixels"), (size, "shortest_edge"), (processor, "min_pixels"),
-            (processor, "size.shortest_edge"),
-        ),
+        min_pixels=min_pixels,
         max_pixels=reading.first_int(
             name, (override, "max_pixels"), (size, "longest_edge"), (processor, "max_pixels"),
             (processor, "size.longest_edge"),
@@ -68,7 +81,8 @@ def _read_size(source: Source, given: Mapping[str, Any], *, completes_size: bool
     if size and missing and not completes_size:
         raise Refused(
             "StartupFails",
-            f"mm_processor_kwargs.size of {source.model_id or 'this model'} lacks {missing.pop()}: the server would not "
+            f"mm_processor_kwargs.size of {source.model_id or 'this model'} lacks {missing.pop()}: the "
+            f"server would not "
             "start; give both edges, or max_pixels instead",
         )
     return size
@@ -81,7 +95,8 @@ def _same_in_both(source: Source, in_processor: str, in_config: str) -> int:
     if other != value:
         raise Refused(
             "SettingMismatch",
-            f"{in_config} is {other}, but the processor's {in_processor} is {value}: pixels and token count would "
+            f"{in_config} is {other}, but the processor's {in_processor} is {value}: pixels and token count "
+            f"would "
             "disagree and requests would fail; drop the override",
         )
     return value
@@ -95,7 +110,8 @@ def build_llava(source: Source) -> ImageRule:
     if kind != "clip_vision_model":
         raise Refused(
             "UnsupportedVisionTower",
-            f"{source.model_id or 'the model'}: LLaVA with a vision tower of type {kind!r} cannot be counted yet; "
+            f"{source.model_id or 'the model'}: LLaVA with a vision tower of type {kind!r} cannot be "
+            f"counted yet; "
             "clip_vision_model and pixtral can",
         )
     given = reading.flatten_images_kwargs(source.settings)
@@ -108,7 +124,8 @@ def build_llava(source: Source) -> ImageRule:
     if crop is not None and crop != image_size:
         raise Refused(
             "SettingMismatch",
-            f"vision_config.image_size is {image_size}, but the processor crops to {crop}: pixels and token count "
+            f"vision_config.image_size is {image_size}, but the processor crops to {crop}: pixels and token "
+            f"count "
             "would disagree and requests would fail; drop the override",
         )
     strategy = source.config.get("vision_feature_select_strategy", "default")
@@ -134,8 +151,10 @@ def _build_llava_pixtral(source: Source) -> ImageRule:
     if edge != image_size:
         raise Refused(
             "SettingMismatch",
-            f"size.longest_edge is {edge}, but vision_config.image_size is {image_size}: the engine would apply the "
-            "edge to the pixels and the image size to the count, and requests would fail; set both, the latter with "
+            f"size.longest_edge is {edge}, but vision_config.image_size is {image_size}: the engine would "
+            f"apply the "
+            "edge to the pixels and the image size to the count, and requests would fail; set both, the "
+            "latter with "
             f'--hf-overrides \'{{"vision_config": {{"image_size": {edge}}}}}\'',
         )
     return LongestEdge(
@@ -175,7 +194,7 @@ def build_mistral3(source: Source) -> ImageRule:
 
 
 def build_mistral_format(source: Source) -> ImageRule:
-    """Bind the rule of ``--config-format mistral``: all from the checkpoint, processor settings are disregarded.
+    """Bind the rule of ``--config-format mistral``, where processor settings are disregarded.
 
     The values stand in params.json (``vision_encoder``) or in the twin config.json (``vision_config``).
     """
@@ -213,7 +232,8 @@ def build_gemma3(source: Source) -> ImageRule:
     if isinstance(ratio, bool) or not isinstance(ratio, int | float):
         raise Refused(
             "MissingProcessorValue",
-            f"{name or 'the model'}: pan_and_scan_min_ratio_to_activate is {ratio!r}, but must be a number; take "
+            f"{name or 'the model'}: pan_and_scan_min_ratio_to_activate is {ratio!r}, but must be a number; "
+            f"take "
             "preprocessor_config.json from the checkpoint",
         )
     shape = PanScanShape(
@@ -247,6 +267,12 @@ def build_internvl(source: Source) -> ImageRule:
         raise Refused(
             "InvalidSetting", f"min_dynamic_patch is {least}, above max_dynamic_patch {most}: no grid is left"
         )
+    if most > _MOST_TILES:
+        raise Refused(
+            "InvalidSetting",
+            f"max_dynamic_patch is {most}, above {_MOST_TILES}: the engine would list grids for minutes; "
+            f"lower it",
+        )
     tile_size = reading.first_int(name, (config, "force_image_size"), (config, "vision_config.image_size"))
     side = tile_size // reading.first_int(name, (config, "vision_config.patch_size"))
     ratio = config.get("downsample_ratio")
@@ -275,21 +301,25 @@ def _refuse_internvl_kwargs(source: Source, given: Mapping[str, Any], known: set
             shown = str(number).lower() if isinstance(number, bool) else number
             raise Refused(
                 "StartupFails",
-                f"mm_processor_kwargs.{key} = {value!r} stops the server of {source.model_id or 'this InternVL'} from "
+                f"mm_processor_kwargs.{key} = {value!r} stops the server of "
+                f"{source.model_id or 'this InternVL'} from "
                 f"starting (TypeError); set it with --hf-overrides '{{\"{field}\": {shown}}}' instead",
             )
 
 
 def build_minicpm(source: Source) -> ImageRule:
-    """Bind MiniCPM-V's rule; values that no file states are the defaults of the checkpoint's own processor."""
+    """Bind MiniCPM-V's rule; what no file states is the default of the checkpoint's own processor."""
     given = source.settings.mm_processor_kwargs
     reading.refuse_unknown(given, {"max_slice_nums"})
     config, processor, name = source.config, source.processor, source.model_id
     slicing = reading.boolean("slice_mode", processor.get("slice_mode", config.get("slice_mode", True)))
     max_slices = reading.first_int(
-        name, (given, "max_slice_nums"), (processor, "max_slice_nums"), (config, "slice_config.max_slice_nums"),
+        name,
+        (given, "max_slice_nums"),
+        (processor, "max_slice_nums"),
+        (config, "slice_config.max_slice_nums"),
         default=9,
-    )  # fmt: skip
+    )
     shape = SliceShape(
         scale=reading.first_int(
             name, (processor, "scale_resolution"), (config, "slice_config.scale_resolution"), default=448

@@ -7,7 +7,7 @@ from vlm_operator.sizing.tokens.types import ImageTokens, ServerSettings, TokenR
 
 
 def smallest(low: int, high: int, keeps: Callable[[int], bool]) -> int:
-    """Return the smallest value of ``low``…``high`` that keeps enough; ``high`` is known to, and larger keeps more."""
+    """Return the smallest value of ``low``…``high`` that keeps enough; ``high`` does, and larger keeps more."""
     while low < high:
         middle = (low + high) // 2
         if keeps(middle):
@@ -25,7 +25,7 @@ def countable(
 
 
 def with_kwarg(settings: ServerSettings, drop: Sequence[str], given: Mapping[str, Any]) -> ServerSettings:
-    """Return ``settings`` with ``given`` among the processor settings, flat, and ``drop`` gone in both forms."""
+    """Return ``settings`` with ``given`` as flat processor settings and ``drop`` gone in both forms."""
     kwargs = {key: value for key, value in settings.mm_processor_kwargs.items() if key not in drop}
     scoped = {key: value for key, value in dict(kwargs.pop("images_kwargs", {})).items() if key not in drop}
     if scoped:

@@ -1,8 +1,8 @@
 """One number for every image: LLaVA-1.5.
 
-The image is resized and cropped to a square of ``image_size`` pixels. Tokens = (image size / patch size) squared; the
-class patch of a CLIP tower is dropped by the ``default`` feature selection and kept by ``full``. Source: CLIP processor
-of ``transformers`` and the LLaVA processing information of the engine.
+The image is resized and cropped to a square of ``image_size`` pixels. Tokens = (image size / patch size)
+squared; the class patch of a CLIP tower is dropped by the ``default`` feature selection and kept by ``full``.
+Source: CLIP processor of ``transformers`` and the LLaVA processing information of the engine.
 """
 
 from collections.abc import Sequence
@@ -58,7 +58,7 @@ class Fixed:
 
 
 def fixed_tokens(image_size: int, patch_size: int, class_tokens: int) -> ImageTokens:
-    """Return the count of a tower of ``image_size`` / ``patch_size`` squared patches and ``class_tokens`` kept."""
+    """Return the count of (``image_size`` / ``patch_size``) squared patches and ``class_tokens`` kept."""
     patches = (image_size // patch_size) ** 2
     total = patches + class_tokens
     return ImageTokens(

@@ -1,9 +1,10 @@
 """Images shrunk to a longest edge and cut into a grid: Mistral 3, Pixtral (both checkpoint formats).
 
-An image with a side above ``longest_edge`` is scaled down so that the longer side fits. Each side then becomes
-ceil(side / unit) tokens, unit = patch size x merge size. Every row ends with a break token, the last with an end token;
-both lie inside the placeholder but are no embeddings. Source: PixtralImageProcessor of ``transformers``, the image
-encoder of ``mistral_common``, and the Mistral3 and Pixtral processing information of the engine.
+An image with a side above ``longest_edge`` is scaled down so that the longer side fits. Each side then
+becomes ceil(side / unit) tokens, unit = patch size x merge size. Every row ends with a break token, the last
+with an end token; both lie inside the placeholder but are no embeddings. Source: PixtralImageProcessor of
+``transformers``, the image encoder of ``mistral_common``, and the Mistral3 and Pixtral processing information
+of the engine.
 """
 
 from collections.abc import Sequence
@@ -72,7 +73,7 @@ class LongestEdge:
         )
 
     def tightest_cap(self, sizes: Sequence[tuple[int, int]], min_pixels: int | None) -> ServerSettings | None:
-        """Return the shortest ``size.longest_edge`` (in whole tokens) under which each image keeps ``min_pixels``."""
+        """Return the shortest ``size.longest_edge``, in whole tokens, that leaves each image ``min_pixels``."""
         if not self.adjustable:
             return None
         needs = [

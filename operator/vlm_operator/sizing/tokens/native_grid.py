@@ -1,9 +1,10 @@
 """Native-resolution grids: Qwen2-VL, Qwen2.5-VL, Qwen3-VL.
 
-Both sides are rounded to multiples of ``unit`` = patch size x merge size. Above ``max_pixels`` the image is scaled down
-with floor, below ``min_pixels`` scaled up with ceil. One embedding token per unit square, merge size squared patches per
-token; the chat template adds a start and an end token outside the placeholder. Source: the smart-resize rule of
-``transformers`` (Qwen2VLImageProcessor) and the Qwen2-VL processing information of the engine.
+Both sides are rounded to multiples of ``unit`` = patch size x merge size. Above ``max_pixels`` the image is
+scaled down with floor, below ``min_pixels`` scaled up with ceil. One embedding token per unit square, merge
+size squared patches per token; the chat template adds a start and an end token outside the placeholder.
+Source: the smart-resize rule of ``transformers`` (Qwen2VLImageProcessor) and the Qwen2-VL processing
+information of the engine.
 """
 
 import math
@@ -39,6 +40,10 @@ class NativeGrid:
         return self.patch_size * self.merge_size
 
     @property
+    def _shape(self) -> tuple[int, int, int, int]:
+        return self.unit, self.merge_size, self.min_pixels, self.max_pixels
+
+    @property
     def hint_lowers_budget(self) -> bool:
         """No: the engine computes the maximum from the pixel limit."""
         return False
@@ -55,21 +60,11 @@ class NativeGrid:
 
     def count_image(self, width: int, height: int) -> ImageTokens | TokenRefusal:
         """Count one image of ``width`` x ``height`` pixels."""
-        return _count(width, height, (self.unit, self.merge_size, self.min_pixels, self.max_pixels))
+        return _count(width, height, self._shape)
 
     def maximum(self) -> MaximumTokens:
         """Return the largest image: the squarest grid of as many tokens as the pixel limit holds."""
-        size = most_tokens_size(self.max_pixels, self.unit)
-        dummy = self.count_image(*size)
-        if isinstance(dummy, TokenRefusal):
-            raise AssertionError(dummy.message)
-        return MaximumTokens(
-            true_tokens=max(dummy.embed_tokens, self._most_by_area(), self._most_by_scaling_up()),
-            engine_tokens=dummy.embed_tokens,
-            dummy_size=size,
-            dummy_tokens=dummy.embed_tokens,
-            dummy_patches=dummy.vit_patches,
-        )
+        return _maximum(self._shape)
 
     def tightest_cap(self, sizes: Sequence[tuple[int, int]], min_pixels: int | None) -> ServerSettings | None:
         """Return the lowest ``max_pixels`` (in whole tokens) under which each image keeps ``min_pixels``.
@@ -104,31 +99,16 @@ class NativeGrid:
         width, height = resize(*size, unit=self.unit, min_pixels=self.min_pixels, max_pixels=max_pixels)
         return width * height
 
-    def _most_by_area(self) -> int:
-        """Return the most tokens of an image at the pixel limit.
-
-        A very long image can exceed the limit: its short side is held at one unit while the long side shrinks.
-        """
-        longest = math.isqrt(self.max_pixels * MAX_ASPECT) // self.unit
-        clamped = longest if self.max_pixels < MAX_ASPECT * self.unit**2 else 0
-        return max(self.max_pixels // self.unit**2, clamped)
-
-    def _most_by_scaling_up(self) -> int:
-        """Return the most tokens of an image scaled up to ``min_pixels``: both sides are rounded up."""
-        most = 0
-        shortest = math.sqrt(self.min_pixels / MAX_ASPECT)
-        for units in range(1, math.isqrt(self.min_pixels) // self.unit + 2):
-            if units * self.unit >= shortest:
-                short = max((units - 1) * self.unit, shortest)
-                most = max(most, units * math.ceil(self.min_pixels / short / self.unit))
-        return most
-
 
 @lru_cache(maxsize=65536)
 def _count(width: int, height: int, shape: tuple[int, int, int, int]) -> ImageTokens | TokenRefusal:
     refusal = check_size(width, height) or _check_aspect(width, height)
     if refusal is not None:
         return refusal
+    return _measure(width, height, shape)
+
+
+def _measure(width: int, height: int, shape: tuple[int, int, int, int]) -> ImageTokens:
     unit, merge_size, min_pixels, max_pixels = shape
     resized = resize(width, height, unit=unit, min_pixels=min_pixels, max_pixels=max_pixels)
     tokens = (resized[0] // unit) * (resized[1] // unit)
@@ -141,14 +121,51 @@ def _count(width: int, height: int, shape: tuple[int, int, int, int]) -> ImageTo
     )
 
 
+@lru_cache(maxsize=1024)
+def _maximum(shape: tuple[int, int, int, int]) -> MaximumTokens:
+    unit, _, min_pixels, max_pixels = shape
+    size = most_tokens_size(max_pixels, unit)
+    # The engine makes this image itself, so what it refuses to decode does not matter here.
+    dummy = _measure(*size, shape)
+    return MaximumTokens(
+        true_tokens=max(
+            dummy.embed_tokens, _most_by_area(max_pixels, unit), _most_by_scaling_up(min_pixels, unit)
+        ),
+        engine_tokens=dummy.embed_tokens,
+        dummy_size=size,
+        dummy_tokens=dummy.embed_tokens,
+        dummy_patches=dummy.vit_patches,
+    )
+
+
+def _most_by_area(max_pixels: int, unit: int) -> int:
+    """Return the most tokens of an image at the pixel limit.
+
+    A very long image can exceed the limit: its short side is held at one unit while the long side shrinks.
+    """
+    clamped = math.isqrt(max_pixels * MAX_ASPECT) // unit if max_pixels < MAX_ASPECT * unit**2 else 0
+    return max(max_pixels // unit**2, clamped)
+
+
+def _most_by_scaling_up(min_pixels: int, unit: int) -> int:
+    """Return the most tokens of an image scaled up to ``min_pixels``: both sides are rounded up."""
+    most = 0
+    shortest = math.sqrt(min_pixels / MAX_ASPECT)
+    for units in range(1, math.isqrt(min_pixels) // unit + 2):
+        if units * unit >= shortest:
+            short = max((units - 1) * unit, shortest)
+            most = max(most, units * math.ceil(min_pixels / short / unit))
+    return most
+
+
 def _check_aspect(width: int, height: int) -> TokenRefusal | None:
     long, short = max(width, height), min(width, height)
     if long <= MAX_ASPECT * short:
         return None
     return TokenRefusal(
         reason="AspectRatioTooExtreme",
-        message=f"image size {width}x{height} has an aspect ratio of {long / short:.1f}, and the engine accepts at most "
-        f"{MAX_ASPECT}; crop the image or cut it into several",
+        message=f"image size {width}x{height} has an aspect ratio of {long / short:.1f}, and the engine accepts "
+        f"at most {MAX_ASPECT}; crop the image or cut it into several",
     )
 
 

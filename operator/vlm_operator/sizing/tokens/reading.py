@@ -1,4 +1,4 @@
-"""Reads configuration and settings; what cannot be used raises ``Refused``, which ``bind_rule`` turns into a value."""
+"""Reads configuration and settings; what cannot be used raises ``Refused``, which ``bind_rule`` catches."""
 
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
@@ -15,7 +15,7 @@ class Refused(Exception):  # noqa: N818 - an outcome inside this package, not an
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with ``over`` laid on it, mappings inside merged likewise (as ``--hf-overrides`` does)."""
+    """Return ``base`` with ``over`` laid on it, mappings inside merged likewise, as ``--hf-overrides`` does."""
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
@@ -48,7 +48,8 @@ def first_int(model_id: str, *places: tuple[Mapping[str, Any], str], default: in
     wanted = " or ".join(dict.fromkeys(path for _, path in places))
     raise Refused(
         "MissingProcessorValue",
-        f"{model_id or 'the model'}: its configuration lacks {wanted}, without which images cannot be counted; "
+        f"{model_id or 'the model'}: its configuration lacks {wanted}, without which images cannot be "
+        f"counted; "
         "take config.json and preprocessor_config.json from the checkpoint",
     )
 
@@ -104,7 +105,8 @@ def refuse_unknown(given: Mapping[str, Any], known: Collection[str]) -> None:
         if key not in known:
             raise Refused(
                 "UnknownSetting",
-                f"mm_processor_kwargs.{key} = {given[key]!r} has no counted effect: the engine does not report names "
+                f"mm_processor_kwargs.{key} = {given[key]!r} has no counted effect: the engine does not "
+                f"report names "
                 f"it does not know; this family counts with {', '.join(sorted(known)) or 'none'}",
             )
 
@@ -119,8 +121,10 @@ def refuse_changed(given: Mapping[str, Any], shipped: Mapping[str, Any], hint: s
         if key not in shipped or shipped[key] != value:
             raise Refused(
                 "SettingMismatch",
-                f"mm_processor_kwargs.{key} = {value!r} differs from the checkpoint's {shipped.get(key)!r}: the "
-                f"engine would apply it to the pixels but not to the token count, and requests would fail; {hint}",
+                f"mm_processor_kwargs.{key} = {value!r} differs from the checkpoint's {shipped.get(key)!r}: "
+                f"the "
+                f"engine would apply it to the pixels but not to the token count, and requests would fail; "
+                f"{hint}",
             )
 
 

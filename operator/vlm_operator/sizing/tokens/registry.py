@@ -28,14 +28,14 @@ _MISTRAL_FORMAT: Final = frozenset(
 )
 """Architectures whose checkpoints also come in Mistral's own format, which the engine loads as Pixtral."""
 
-LAST_ENGINE: Final[Mapping[str, str]] = {
-    "MllamaForConditionalGeneration": "0.10.2",
-    "QWenLMHeadModel": "0.23",
-    "AyaVisionForConditionalGeneration": "0.24",
-    "FuyuForCausalLM": "0.25",
-    "ChameleonForConditionalGeneration": "0.28",
+DROPPED: Final[Mapping[str, str]] = {
+    "MllamaForConditionalGeneration": "last release: 0.10.2",
+    "QWenLMHeadModel": "gone in 0.23",
+    "AyaVisionForConditionalGeneration": "gone in 0.24",
+    "FuyuForCausalLM": "gone in 0.25",
+    "ChameleonForConditionalGeneration": "gone in 0.28",
 }
-"""Architectures that the engine dropped, with the release that ended them (fact sheet, section 3.6)."""
+"""Architectures that the engine dropped, and when."""
 
 
 def bind_rule(
@@ -45,13 +45,13 @@ def bind_rule(
     settings: ServerSettings = ServerSettings(),  # noqa: B008 - frozen
     model_id: str = "",
 ) -> ImageRule | TokenRefusal:
-    """Return the rule of ``architecture`` bound to one model's files and the server's settings, or why there is none.
+    """Return the rule of ``architecture`` bound to one model and the server's settings, or why there is none.
 
     Args:
         architecture: Entry of ``architectures`` in config.json.
         config: Content of config.json; for Mistral's own format params.json does as well.
-        processor: Content of preprocessor_config.json and processor_config.json, merged; may be empty where the
-            family keeps its values in config.json.
+        processor: Content of preprocessor_config.json and processor_config.json, merged; may be empty where
+            the family keeps its values in config.json.
         settings: Server flags.
         model_id: For messages.
     """
@@ -62,8 +62,8 @@ def bind_rule(
         if architecture not in _MISTRAL_FORMAT:
             return TokenRefusal(
                 reason="UnsupportedConfigFormat",
-                message=f"{model_id or architecture}: --config-format mistral, but {architecture} has no checkpoint in "
-                "that format; drop the flag",
+                message=f"{model_id or architecture}: --config-format mistral, but {architecture} has no "
+                "checkpoint in that format; drop the flag",
             )
         builder = builders.build_mistral_format
     source = Source(
@@ -80,12 +80,12 @@ def bind_rule(
 
 def _refuse_architecture(architecture: str, model_id: str) -> TokenRefusal:
     name = f"{model_id} ({architecture})" if model_id else architecture
-    last = LAST_ENGINE.get(architecture)
+    last = DROPPED.get(architecture)
     if last is not None:
         return TokenRefusal(
             reason="ArchitectureDropped",
-            message=f"{name}: the engine dropped this architecture; {last} was the last release with it or the one that "
-            "removed it, and images are counted for 0.33.0; choose a model of another family",
+            message=f"{name}: the engine dropped this architecture ({last}), and images are counted for "
+            "0.33.0; choose a model of another family",
         )
     return TokenRefusal(
         reason="UnknownArchitecture",

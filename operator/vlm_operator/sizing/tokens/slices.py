@@ -1,9 +1,10 @@
 """An overview and slices on a grid near the image's aspect: MiniCPM-V 2.6, 4 and 4.5.
 
-Wanted slices = ceil(area / scale resolution squared), at most ``max_slices``. Grids of one slice fewer, as many and one
-more compete; the one whose log aspect is closest to the image's wins, the earlier of equals. Tokens = (slices + 1) x
-``tokens_per_slice``. Each slice has a start and an end token, the overview also the image id of three tokens, and rows
-are parted by a newline. Source: MiniCPM-V image processors of ``transformers`` and the engine's processing information.
+Wanted slices = ceil(area / scale resolution squared), at most ``max_slices``. Grids of one slice fewer, as
+many and one more compete; the one whose log aspect is closest to the image's wins, the earlier of equals.
+Tokens = (slices + 1) x ``tokens_per_slice``. Each slice has a start and an end token, the overview also the
+image id of three tokens, and rows are parted by a newline. Source: MiniCPM-V image processors of
+``transformers`` and the engine's processing information.
 """
 
 import math
@@ -15,6 +16,7 @@ from typing import Final
 from vlm_operator.sizing.tokens import caps
 from vlm_operator.sizing.tokens.limits import check_size
 from vlm_operator.sizing.tokens.types import ImageTokens, MaximumTokens, ServerSettings, TokenRefusal
+from vlm_operator.units import ceil_div
 
 _TAGS: Final = 2
 _IMAGE_ID: Final = 3
@@ -64,9 +66,7 @@ class Slices:
     def maximum(self) -> MaximumTokens:
         """Return the largest image; above nine slices the engine's own maximum is too low."""
         size = (self.shape.scale, self.shape.scale * _ENGINE_SLICES)
-        dummy = self.count_image(*size)
-        if isinstance(dummy, TokenRefusal):
-            raise AssertionError(dummy.message)
+        dummy = _measure(*size, self.shape)
         slices = self.shape.max_slices if self.shape.max_slices > 1 else 0
         return MaximumTokens(
             true_tokens=(slices + 1) * self.shape.tokens_per_slice,
@@ -77,13 +77,15 @@ class Slices:
         )
 
     def tightest_cap(self, sizes: Sequence[tuple[int, int]], min_pixels: int | None) -> ServerSettings | None:
-        """Return the fewest slices under which each image keeps ``min_pixels``, at scale resolution per slice."""
+        """Return the fewest slices that leave each image ``min_pixels``, at scale resolution per slice."""
         needs = [
             (size, kept if min_pixels is None else min(kept, min_pixels))
             for size in caps.countable(self.count_image, sizes)
             for kept in [self._kept(size, self.shape.max_slices)]
         ]
-        for limit in range(1, self.shape.max_slices) if needs else ():
+        # Beyond one slice more than the largest image asks for, the limit no longer binds.
+        asked = max((ceil_div(w * h, self.shape.scale**2) + 2 for (w, h), _ in needs), default=0)
+        for limit in range(1, min(self.shape.max_slices, asked)):
             if all(self._kept(size, limit) >= need for size, need in needs):
                 return caps.with_kwarg(self.settings, ("max_slice_nums",), {"max_slice_nums": limit})
         return self.settings
@@ -95,9 +97,10 @@ class Slices:
 
 @lru_cache(maxsize=65536)
 def _count(width: int, height: int, shape: SliceShape) -> ImageTokens | TokenRefusal:
-    refusal = check_size(width, height)
-    if refusal is not None:
-        return refusal
+    return check_size(width, height) or _measure(width, height, shape)
+
+
+def _measure(width: int, height: int, shape: SliceShape) -> ImageTokens:
     columns, rows = slice_grid(width, height, shape.scale, shape.max_slices)
     slices = columns * rows
     embed = (slices + 1) * shape.tokens_per_slice
@@ -114,7 +117,8 @@ def _count(width: int, height: int, shape: SliceShape) -> ImageTokens | TokenRef
 def slice_grid(width: int, height: int, scale: int, max_slices: int) -> tuple[int, int]:
     """Return (columns, rows) of slices, (0, 0) where the overview is all.
 
-    The comparison is in floating point on purpose: log(3/2) and -log(2/3) differ in the last bit, which decides ties.
+    The comparison is in floating point on purpose: log(3/2) and -log(2/3) differ in the last bit, which
+    decides ties.
     """
     wanted = min(math.ceil(width * height / (scale * scale)), max_slices)
     if wanted <= 1:

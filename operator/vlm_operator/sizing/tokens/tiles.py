@@ -1,9 +1,9 @@
 """Square tiles on the grid closest in aspect, plus a thumbnail: InternVL (remote-code format).
 
-Of all grids with ``min_tiles`` to ``max_tiles`` tiles the one closest to the image's aspect ratio is taken; of equally
-close ones a larger grid wins only if the image has more than half its area. Tokens = (tiles + thumbnail) x (tile size /
-patch size) squared x downsample ratio squared, with a start and an end token inside the placeholder. Source: the
-InternVL processor and processing information of the engine.
+Of all grids with ``min_tiles`` to ``max_tiles`` tiles the one closest to the image's aspect ratio is taken;
+of equally close ones a larger grid wins only if the image has more than half its area. Tokens = (tiles +
+thumbnail) x (tile size / patch size) squared x downsample ratio squared, with a start and an end token inside
+the placeholder. Source: the InternVL processor and processing information of the engine.
 """
 
 from collections.abc import Sequence
@@ -78,9 +78,10 @@ class Tiles:
         )
 
     def tightest_cap(self, sizes: Sequence[tuple[int, int]], min_pixels: int | None) -> ServerSettings | None:
-        """Return the fewest tiles under which each image keeps ``min_pixels``; the thumbnail counts for nothing.
+        """Return the fewest tiles that leave each image ``min_pixels``; the thumbnail counts for nothing.
 
-        Fewer tiles do not always mean fewer pixels (the grid follows the aspect ratio), so every limit is tried.
+        Fewer tiles do not always mean fewer pixels (the grid follows the aspect ratio), so every limit is
+        tried.
         """
         area = self.shape.tile_size**2
         needs = [
@@ -131,16 +132,17 @@ def _count(width: int, height: int, shape: TileShape) -> ImageTokens | TokenRefu
 def grids(min_tiles: int, max_tiles: int) -> tuple[tuple[int, int], ...]:
     """Return all (columns, rows) with ``min_tiles`` to ``max_tiles`` tiles, fewest tiles first.
 
-    The engine sorts a set, so grids of equally many tiles come in the order in which a set of small integer pairs
-    iterates, and that order decides the dummy image: collect them in a set that grows the same way.
+    The engine sorts a set, so grids of equally many tiles come in the order in which a set of small integer
+    pairs iterates, and that order decides the dummy image: collect them in a set that grows the same way.
     """
-    found = {
-        (columns, rows)
-        for side in range(min_tiles, max_tiles + 1)
-        for columns in range(1, side + 1)
-        for rows in range(1, side + 1)
-        if min_tiles <= columns * rows <= max_tiles
-    }
+    found: set[tuple[int, int]] = set()
+    for side in range(min_tiles, max_tiles + 1):
+        for columns in range(1, side + 1):
+            # Grids that fit a shorter side are already in the set, but for the first side.
+            lowest = 1 if side in (columns, min_tiles) else side
+            for rows in range(lowest, min(side, max_tiles // columns) + 1):
+                if columns * rows >= min_tiles:
+                    found.add((columns, rows))
     return tuple(sorted(found, key=lambda grid: grid[0] * grid[1]))
 
 

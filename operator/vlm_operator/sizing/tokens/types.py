@@ -37,7 +37,7 @@ class ImageTokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRefusal:
-    """Why there is no count: a CamelCase reason and a message with the thing, the value, the limit and what works."""
+    """Why there is no count: a CamelCase reason and a message with thing, value, limit and what works."""
 
     reason: str
     message: str
@@ -47,9 +47,9 @@ class TokenRefusal:
 class MaximumTokens:
     """The largest image under the current settings.
 
-    ``true_tokens`` is the most embedding tokens that any accepted image can take; ``engine_tokens`` is what the engine
-    computes as its maximum (it sizes the encoder budget); ``dummy_size`` is the (width, height) it profiles with, and
-    ``dummy_tokens``/``dummy_patches`` what that dummy image really takes.
+    ``true_tokens`` is the most embedding tokens that any accepted image can take; ``engine_tokens`` is what
+    the engine computes as its maximum (it sizes the encoder budget); ``dummy_size`` is the (width, height) it
+    profiles with, and ``dummy_tokens``/``dummy_patches`` what that dummy image really takes.
     """
 
     true_tokens: int
@@ -69,7 +69,7 @@ class ImageRule(Protocol):
 
     @property
     def hint_lowers_budget(self) -> bool:
-        """Whether a width/height hint lowers the engine's token budget (its maximum comes from a dummy image)."""
+        """Whether a width/height hint lowers the engine's token budget: its maximum is that of a dummy image."""
         ...
 
     @property
@@ -98,7 +98,7 @@ class ImageRule(Protocol):
     def tightest_cap(self, sizes: Sequence[tuple[int, int]], min_pixels: int | None) -> ServerSettings | None:
         """Return the tightest settings that keep at least ``min_pixels`` of each image of ``sizes``.
 
-        ``min_pixels`` None keeps every listed image as large as it is under the shipped settings. None comes back
-        where the family has no setting that caps (a fixed size, or settings that the engine ignores).
+        ``min_pixels`` None keeps every listed image as large as it is under the shipped settings. None comes
+        back where the family has no setting that caps (a fixed size, or settings that the engine ignores).
         """
         ...

@@ -64,7 +64,7 @@ def operator_running(kubeconfig: Path, **env: str) -> Iterator[RunningOperator]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("VLM_OPERATOR_")}
     environment |= {
         "KUBECONFIG": str(kubeconfig),
-        "PYTHONPATH": str(_SOURCES),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(_SOURCES), os.environ.get("PYTHONPATH")])),
         "PYTHONUNBUFFERED": "1",
         "VLM_OPERATOR_LIVENESS": "",
         **env,

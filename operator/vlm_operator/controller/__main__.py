@@ -29,7 +29,7 @@ async def run(options: OperatorOptions) -> None:
     async with cluster_client(options.kubeconfig) as client:
         snapshots = SnapshotCache(client)
         queue = WorkQueue(Reconciler(client, snapshots).visit, workers=options.workers)
-        registry = build_registry(EventRouter(queue, snapshots.forget), settings)
+        registry = build_registry(EventRouter(queue, snapshots.forget), settings, options.kubeconfig)
         queue.start()
         try:
             await kopf.operator(

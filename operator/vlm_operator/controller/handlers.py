@@ -75,9 +75,13 @@ class EventRouter:
             self._queue.add(key)
 
 
-def build_registry(router: EventRouter, settings: kopf.OperatorSettings) -> kopf.OperatorRegistry:
+def build_registry(
+    router: EventRouter, settings: kopf.OperatorSettings, kubeconfig: str | None
+) -> kopf.OperatorRegistry:
     """Return kopf's registry with our handlers, and let the API server select the children we manage."""
     registry = kopf.OperatorRegistry()
+    login = kopf.login_via_client if kubeconfig else kopf.login_with_service_account
+    kopf.on.login(registry=registry)(login)
 
     async def on_resource(event: Any, **_: Any) -> None:
         router.on_resource(event)

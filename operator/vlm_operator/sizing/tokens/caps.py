@@ -7,7 +7,7 @@ from vlm_operator.sizing.tokens.types import ImageTokens, ServerSettings, TokenR
 
 
 def smallest(low: int, high: int, keeps: Callable[[int], bool]) -> int:
-    """Return the smallest value of ``low``…``high`` that keeps enough; ``high`` does, and larger keeps more."""
+    """Return the smallest value of ``low``…``high`` that keeps enough; ``high`` does; larger keeps more."""
     while low < high:
         middle = (low + high) // 2
         if keeps(middle):

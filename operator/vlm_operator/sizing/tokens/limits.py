@@ -20,6 +20,7 @@ def check_size(width: int, height: int) -> TokenRefusal | None:
         return TokenRefusal(
             reason="ImageTooLarge",
             message=f"image size {width}x{height} is {width * height:,} pixels, and the engine decodes "
-            f"at most {MAX_DECODED_PIXELS:,}; scale the image down, or raise VLLM_MAX_IMAGE_PIXELS on the server",
+            f"at most {MAX_DECODED_PIXELS:,}; scale the image down, or raise VLLM_MAX_IMAGE_PIXELS "
+            "on the server",
         )
     return None

@@ -73,7 +73,7 @@ class LongestEdge:
         )
 
     def tightest_cap(self, sizes: Sequence[tuple[int, int]], min_pixels: int | None) -> ServerSettings | None:
-        """Return the shortest ``size.longest_edge``, in whole tokens, that leaves each image ``min_pixels``."""
+        """Return the shortest ``size.longest_edge``, in whole tokens, that leaves each image enough."""
         if not self.adjustable:
             return None
         needs = [

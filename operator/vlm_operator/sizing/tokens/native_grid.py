@@ -164,8 +164,8 @@ def _check_aspect(width: int, height: int) -> TokenRefusal | None:
         return None
     return TokenRefusal(
         reason="AspectRatioTooExtreme",
-        message=f"image size {width}x{height} has an aspect ratio of {long / short:.1f}, and the engine accepts "
-        f"at most {MAX_ASPECT}; crop the image or cut it into several",
+        message=f"image size {width}x{height} has an aspect ratio of {long / short:.1f}, and the engine "
+        f"accepts at most {MAX_ASPECT}; crop the image or cut it into several",
     )
 
 

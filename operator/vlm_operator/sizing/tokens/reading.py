@@ -15,7 +15,7 @@ class Refused(Exception):  # noqa: N818 - an outcome inside this package, not an
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``base`` with ``over`` laid on it, mappings inside merged likewise, as ``--hf-overrides`` does."""
+    """Return ``base`` with ``over`` laid on it, mappings inside likewise, as ``--hf-overrides`` does."""
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)

@@ -69,7 +69,7 @@ class ImageRule(Protocol):
 
     @property
     def hint_lowers_budget(self) -> bool:
-        """Whether a width/height hint lowers the engine's token budget: its maximum is that of a dummy image."""
+        """Whether a width/height hint lowers the engine's budget: its maximum is that of a dummy image."""
         ...
 
     @property

@@ -1,0 +1,83 @@
+"""Turns rows about images into bound rules, one group for each (family, server settings)."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conformance.vectors import find_file, read_document, read_rows
+from vlm_operator.sizing.tokens import BUILDERS, ImageRule, ServerSettings, TokenRefusal, bind_rule
+
+
+@dataclass(kw_only=True)
+class Group:
+    """All rows of one family under one set of server settings."""
+
+    name: str
+    family: str
+    architecture: str
+    settings: ServerSettings
+    files: dict[str, Any]
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def bind(self, settings: ServerSettings | None = None) -> ImageRule | TokenRefusal:
+        if settings is None:
+            settings = self.settings
+        config = self.files.get("config.json") or self.files.get("params.json") or {}
+        processor = {
+            **self.files.get("processor_config.json", {}),
+            **self.files.get("preprocessor_config.json", {}),
+        }
+        return bind_rule(self.architecture, config, processor, settings, self.files.get("model", ""))
+
+    def shipped(self) -> ImageRule | TokenRefusal:
+        return self.bind(ServerSettings(config_format=self.settings.config_format))
+
+
+def read_groups(folder: Path, name: str) -> list[Group]:
+    """Return the groups of the file ``name``, none where ``folder`` lacks it."""
+    if find_file(folder, name) is None:
+        return []
+    families = read_document(folder, "family_configs.json")
+    groups: dict[str, Group] = {}
+    for row in read_rows(folder, name):
+        other = row.get("other_server_args") or {}
+        key = " ".join(
+            [
+                row["family"],
+                *(json.dumps(part, sort_keys=True) for part in (row["mm_processor_kwargs"], other) if part),
+            ]
+        )
+        if key not in groups:
+            groups[key] = _make_group(key, row, families.get(row["family"], {}))
+        groups[key].rows.append(row)
+    return list(groups.values())
+
+
+def _make_group(name: str, row: dict[str, Any], files: dict[str, Any]) -> Group:
+    other = row.get("other_server_args") or {}
+    mistral = "params.json" in files or row["family"].endswith("_mistral_format")
+    architectures = files.get("config.json", {}).get("architectures") or ["?"]
+    return Group(
+        name=name,
+        family=row["family"],
+        architecture=row.get("architecture")
+        or ("PixtralForConditionalGeneration" if mistral else architectures[0]),
+        settings=ServerSettings(
+            mm_processor_kwargs=row["mm_processor_kwargs"],
+            hf_overrides=other.get("hf_overrides", {}),
+            config_format="mistral" if mistral else "auto",
+        ),
+        files=files,
+    )
+
+
+def as_parameters(groups: list[Group]) -> list[Any]:
+    return [
+        pytest.param(
+            group, id=group.name, marks=[] if group.architecture in BUILDERS else [pytest.mark.unbuilt]
+        )
+        for group in groups
+    ]

@@ -1,0 +1,110 @@
+"""Image tokens, maxima and overrides against what the engine's own code answered."""
+
+from typing import Any
+
+import pytest
+
+from tests.conformance.families import Group, as_parameters, read_groups
+from tests.conformance.vectors import vectors_folder
+from vlm_operator.sizing.tokens import ImageRule, ImageTokens, TokenRefusal
+
+FILES = {
+    "tokens_group": "image_tokens.jsonl",
+    "maximum_group": "max_tokens.jsonl",
+    "override_group": "overrides.jsonl",
+}
+REFUSES_SETTING = {"StartupFails", "SettingMismatch"}
+CLASSES = {
+    "honoured": "honoured",
+    "no effect": "no effect",
+    "start-up fails": "StartupFails",
+    "ignored in the token count but applied to the pixels": "SettingMismatch",
+}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    for fixture, name in FILES.items():
+        if fixture in metafunc.fixturenames:
+            groups = read_groups(vectors_folder(metafunc.config), name)
+            metafunc.parametrize(fixture, as_parameters(groups))
+
+
+def test_image_tokens(tokens_group: Group) -> None:
+    rule = tokens_group.bind()
+    if isinstance(rule, TokenRefusal):
+        assert rule.reason in REFUSES_SETTING, rule.message
+        # A refusal covers a whole setting, so some row must show that the setting breaks requests or the server.
+        assert any(row.get("error") or row.get("placeholder_mismatch") for row in tokens_group.rows), (
+            rule.message
+        )
+        return
+    wrong = [problem for row in tokens_group.rows if (problem := compare_row(rule, row))]
+    assert not wrong, f"{len(wrong)} of {len(tokens_group.rows)} rows:\n" + "\n".join(wrong)
+
+
+def compare_row(rule: ImageRule, row: dict[str, Any]) -> str:
+    """Return what is wrong with the answer to one row, nothing where it agrees."""
+    where = f"{row['width']}x{row['height']}"
+    if row["width"] is None:
+        return f"start-up fails, but the setting is accepted: {row.get('error')}"
+    answer = rule.count_image(row["width"], row["height"])
+    if row.get("error") or row.get("placeholder_mismatch"):
+        return (
+            ""
+            if isinstance(answer, TokenRefusal)
+            else f"{where}: counted, but {row.get('error', 'mismatch')}"
+        )
+    if not isinstance(answer, ImageTokens):
+        return f"{where}: {answer.message}"
+    fields = ["embed_tokens", "placeholder_length", "prompt_tokens", "resized", "tiles"]
+    if not row["family"].startswith("minicpm"):
+        fields.append("vit_patches")
+    differences = []
+    for field in fields:
+        expected = row.get(field)
+        expected = tuple(expected) if isinstance(expected, list) else expected
+        if expected is not None and getattr(answer, field) != expected:
+            differences.append(f"{field} {getattr(answer, field)} instead of {expected}")
+    return f"{where}: {', '.join(differences)}" if differences else ""
+
+
+def test_maximum(maximum_group: Group) -> None:
+    (row,) = maximum_group.rows
+    rule = maximum_group.bind()
+    if isinstance(rule, TokenRefusal):
+        assert rule.reason in REFUSES_SETTING, rule.message
+        # Settings that only break pixels still have a maximum in the rows; refusing them whole is right.
+        assert rule.reason == "SettingMismatch" or "error" in str(row), rule.message
+        return
+    maximum = rule.maximum()
+    assert maximum.engine_tokens == row["max_tokens_image_only"]["image"]
+    if row.get("start_up_dummy_embed_tokens") is not None:
+        assert maximum.dummy_tokens == row["start_up_dummy_embed_tokens"]
+    if row.get("dummy_image_size") is not None:
+        assert list(maximum.dummy_size) == row["dummy_image_size"]
+    if row.get("max_over_vectors") is not None:
+        assert maximum.true_tokens >= row["max_over_vectors"]["embed_tokens"]
+    if row.get("budget_underestimates_image") is not None:
+        assert (maximum.true_tokens > maximum.engine_tokens) == row["budget_underestimates_image"]
+
+
+def test_override(override_group: Group) -> None:
+    (row,) = override_group.rows
+    if row["verdict"].startswith("probe:"):
+        # The engine swallows a misspelt option; the product must not.
+        probed = override_group.bind()
+        assert isinstance(probed, TokenRefusal) or probed.ignored_settings
+        return
+    expected = next(known for start, known in CLASSES.items() if row["verdict"].startswith(start))
+    rule = override_group.bind()
+    if isinstance(rule, TokenRefusal):
+        assert rule.reason == expected, rule.message
+        return
+    assert expected == ("no effect" if rule.ignored_settings else "honoured")
+    if row.get("max_image_tokens") is not None:
+        assert rule.maximum().engine_tokens == row["max_image_tokens"]
+    if row.get("budget_follows_override") is not None:
+        shipped = override_group.shipped()
+        assert not isinstance(shipped, TokenRefusal), shipped.message
+        changed = shipped.maximum().engine_tokens != rule.maximum().engine_tokens
+        assert changed == row["budget_follows_override"]

@@ -27,6 +27,12 @@ Outcome = Plan | NoFit | Problem
 _SIZING_REASONS: Final = frozenset({names.REASON_NO_FIT, names.REASON_NO_GPUS, names.REASON_UNKNOWN_GPU})
 """Reasons of a NoFit that other GPUs would cure; with any other reason the spec itself is not accepted."""
 
+_KEPT: Final = (
+    "the running Deployment stays, although it would be planned differently today; "
+    "a change of the spec replaces it"
+)
+"""For an operator that was upgraded, or GPUs that came and went: neither restarts anything."""
+
 
 class Identity(Protocol):
     """What status needs of a resource, also of one whose spec cannot be read."""
@@ -145,7 +151,7 @@ def _applied(outcome: Outcome, observation: Observation) -> Verdict:
     if not observation.deployment_present:
         return pending("the children are being created")
     if observation.plan_digest not in ("", plan_digest(outcome)):
-        return pending("the running Deployment is of another plan; it is being replaced")
+        return Verdict("True", names.REASON_APPLIED, _KEPT)
     return Verdict("True", names.REASON_APPLIED, "the children on the cluster are those of the plan")
 
 

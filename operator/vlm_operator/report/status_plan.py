@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from vlm_operator.sizing.memory import MemoryBreakdown
 from vlm_operator.sizing.plan import Alternative, NoFit, Percentiles, Plan, Rejection
-from vlm_operator.units import GIB, MIB, format_mebibytes
+from vlm_operator.units import GIB, MIB, ceil_div, format_mebibytes
 
 HEADROOM: Final = "headroom"
 _MOST_ALTERNATIVES: Final = 5
@@ -57,13 +57,28 @@ def empty_summary(reason: str) -> dict[str, str]:
 
 
 def plan_digest(plan: Plan) -> str:
-    """Return the SHA-256 of the plan's canonical JSON: equal digests mean equal pods, not estimates."""
-    return canonical_digest(_plan_fields(plan))
+    """Return the SHA-256 of everything that the pods are made of: equal digests mean equal pods.
+
+    That is ``status.plan`` and the values that status has no room for. What is only estimated does not count,
+    but for the weights in whole GiB, which say how long a pod may take to start.
+    """
+    flags = plan.flags
+    weights = sum(part.size_bytes for part in plan.memory.parts if part.name.startswith("weights"))
+    unreported = {
+        "modelID": plan.model_id,
+        "limitMMPerPrompt": flags.limit_mm_per_prompt,
+        "mmProcessorKwargs": flags.mm_processor_kwargs,
+        "hfOverrides": flags.hf_overrides,
+        "mmProcessorCacheGibibytes": flags.mm_processor_cache_gib,
+        "trustRemoteCode": flags.trust_remote_code,
+        "weightsGibibytes": ceil_div(weights, GIB),
+    }
+    return canonical_digest({**_plan_fields(plan), **unreported})
 
 
 def canonical_digest(value: Mapping[str, Any]) -> str:
-    """Return the hexadecimal SHA-256 of ``value`` as sorted, compact JSON."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    """Return the hexadecimal SHA-256 of ``value`` as sorted, compact JSON; read-only mappings included."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=dict)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -23,8 +23,8 @@ _Item = TypeVar("_Item", bound=Hashable)
 class Rule:
     """Something that several fields of one object must agree on.
 
-    ``field`` is the camelCase name of the field to blame, empty for the object itself. The values of the fields
-    in ``quoted`` go before the message here; CEL cannot quote, as its cost model takes joined text for endless.
+    ``field`` is the camelCase name of the field to blame, empty for the object itself. The values of the
+    fields in ``quoted`` go before the message here; CEL's cost model takes joined text for endless.
     """
 
     cel: str

@@ -18,13 +18,13 @@ from vlm_operator.errors import Problem
 Location = Sequence[int | str]
 _LONGEST_VALUE: Final = 60
 _KINDS: Final = {
-    "bool_type": "true or false, without quotes",
-    "int_type": "a whole number, without quotes",
-    "int_from_float": "a whole number",
+    "bool_type": "true or false; write one of them without quotes",
+    "int_type": "a whole number; write digits without quotes",
+    "int_from_float": "a whole number; round it",
     "string_type": "text; put quotes around it",
-    "model_type": "an object with named fields",
-    "model_attributes_type": "an object with named fields",
-    "dict_type": "an object with named values",
+    "model_type": "an object; indent its fields below it",
+    "model_attributes_type": "an object; indent its fields below it",
+    "dict_type": "an object; indent its entries below it",
     "tuple_type": "a list; start each entry with a hyphen",
 }
 
@@ -79,8 +79,7 @@ def _message(details: ErrorDetails, model: type[BaseModel]) -> str:
     if kind == "extra_forbidden":
         return unknown_field(str(location[-1]), model_at(model, location[:-1]))
     if kind in _KINDS:
-        wrong = "has no value; write" if value is None else f"{_quote(value)} is not"
-        return f"{wrong} {_KINDS[kind]}"
+        return f"{_quote(value)} is not {_KINDS[kind]}"
     if kind in _WORDS:
         values = {
             "value": _quote(value),

@@ -2,8 +2,8 @@
 
 Absent means absent: optional values are None or empty here. Only ``text``, ``output``, ``traffic``, weights
 and ``images.perRequest`` have the engine's default as their value; the CRD carries no defaults, so that the
-stored object is what the user wrote. Read by ``planning`` (sizes), ``render`` (pods) and ``controller``; parsed by
-``validate``.
+stored object is what the user wrote. Read by ``planning`` (sizes), ``render`` (pods) and ``controller``;
+parsed by ``validate``.
 """
 
 from typing import Annotated, ClassVar, Final, Literal

@@ -11,7 +11,7 @@ from pydantic import Field
 from vlm_operator.api.base import ApiModel, list_map
 
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
-LongCount = Annotated[int, Field(ge=0, le=2**62)]
+LongCount = Annotated[int, Field(ge=0, le=2**53 - 1)]
 Text = Annotated[str, Field(max_length=32768)]
 
 

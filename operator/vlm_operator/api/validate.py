@@ -6,7 +6,7 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -121,14 +121,30 @@ def _parse_spec(spec: Any, problems: list[Problem]) -> VLMDeploymentSpec | None:
     if not isinstance(spec, Mapping):
         problems.append(Problem(path="spec", message="must be an object with model and workload"))
         return None
+    empty = list(_find_empty(spec, "spec"))
+    problems += [
+        Problem(path=path, message="has no value; write one, or leave the field out") for path in empty
+    ]
     try:
-        return VLMDeploymentSpec.model_validate_json(
-            json.dumps(spec, default=dict), by_alias=True, by_name=False
-        )
+        text = json.dumps(spec, default=dict)
+        return VLMDeploymentSpec.model_validate_json(text, by_alias=True, by_name=False)
     except ValidationError as error:
         for details in error.errors(include_url=False):
-            problems.extend(explain(details, VLMDeploymentSpec, "spec"))
+            found = explain(details, VLMDeploymentSpec, "spec")
+            problems += [problem for problem in found if problem.path not in empty]
         return None
+
+
+def _find_empty(value: Any, path: str) -> Iterator[str]:
+    """Yield the paths without a value: the API server refuses null, as nothing here is nullable."""
+    if value is None:
+        yield path
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _find_empty(item, f"{path}.{key}")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _find_empty(item, f"{path}[{index}]")
 
 
 def _with_line(problem: Problem, lines: Mapping[str, int]) -> Problem:

@@ -13,11 +13,11 @@ find_python() {
 	return 1
 }
 
+# A Go from 1.21 on fetches the toolchain that go.mod asks for, unless told not to.
 go_is_new_enough() {
-	# A toolchain from 1.21 on fetches the one that go.mod asks for, unless told not to.
-	version=$(cd / && go env GOVERSION 2>/dev/null) || return 1
-	minor=$(echo "$version" | sed -n 's/^go1\.\([0-9]*\).*/\1/p')
-	test -n "$minor" && test "$minor" -ge 26
+	minor=$(cd / && go env GOVERSION 2>/dev/null | sed -n 's/^go1\.\([0-9]*\).*/\1/p')
+	test -n "$minor" || return 1
+	test "$minor" -ge 26 || { test "$minor" -ge 21 && test "$(go env GOTOOLCHAIN)" = auto; }
 }
 
 if [ "${1:-}" = --python ]; then

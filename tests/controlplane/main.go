@@ -2,7 +2,7 @@
 //
 // It carries the unmodified etcd, kube-apiserver, kube-controller-manager,
 // kube-scheduler, kubectl and kwok, each as a subcommand that takes that
-// program's own flags. A link named kubectl runs that part. The Python package tests/support/controlplane builds it,
+// program's own flags. A link with a part's name, such as kubectl, runs that part. The Python package tests/support/controlplane builds it,
 // writes the flags and starts the parts; nothing here knows about vlm-operator.
 package main
 
@@ -33,8 +33,8 @@ const usage = "usage: controlplane etcd|kube-apiserver|kube-controller-manager|k
 
 func main() {
 	// Each part parses os.Args by itself, so it must see its own name first.
-	// A link called kubectl is kubectl: then the name is there already.
-	if filepath.Base(os.Args[0]) != "kubectl" {
+	// A link with a part's name is that part: then the name is there already.
+	if !isPart(os.Args[0]) {
 		os.Args = os.Args[1:]
 	}
 	if len(os.Args) == 0 {
@@ -72,6 +72,15 @@ func main() {
 		os.Exit(2)
 	}
 	os.Exit(cli.Run(command))
+}
+
+// isPart reports whether the program was called by the name of one of its parts.
+func isPart(path string) bool {
+	switch filepath.Base(path) {
+	case "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok":
+		return true
+	}
+	return false
 }
 
 // newKwokCommand returns kwok's command with its configuration already read.

@@ -99,9 +99,8 @@ def _linker_flags() -> str:
     version = _kubernetes_version()
     major, minor = version.removeprefix("v").split(".")[:2]
     stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
-    return "-s -w " + " ".join(
-        f"-X k8s.io/component-base/version.{key}={value}" for key, value in stamps.items()
-    )
+    packages = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    return "-s -w " + " ".join(f"-X {one}.{key}={value}" for one in packages for key, value in stamps.items())
 
 
 def _kubernetes_version() -> str:

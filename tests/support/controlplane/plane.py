@@ -17,7 +17,7 @@ from tests.support.controlplane import parts as lines
 from tests.support.controlplane.audit import Write, read_writes
 from tests.support.controlplane.build import build
 from tests.support.controlplane.paths import STAGES
-from tests.support.controlplane.processes import Part, start_part, stop_parts
+from tests.support.controlplane.processes import Part, following, start_part, stop_parts
 
 _ATTEMPTS = 3
 _READY_SECONDS = 60.0
@@ -75,7 +75,7 @@ class Programs:
     def from_assets(cls, folder: Path) -> "Programs":
         """Returns etcd and kube-apiserver of a KUBEBUILDER_ASSETS folder: no controllers, no nodes."""
         return cls(
-            parts={name: [str(folder / name)] for name in ("etcd", "kube-apiserver")},
+            parts={name: following([str(folder / name)]) for name in ("etcd", "kube-apiserver")},
             kubectl=folder / "kubectl",
             make_signing_key=["openssl", "ecparam", "-genkey", "-noout", "-name", "prime256v1", "-out"],
         )
@@ -97,11 +97,10 @@ class Outside:
         Raises:
             ControlPlaneError: kubectl failed; the message is its own.
         """
-        environment = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
         done = subprocess.run(
             [str(self.kubectl_program), f"--kubeconfig={self.kubeconfig}", *arguments],
             input=input or "",
-            env=environment,
+            env=self._environment(),
             capture_output=True,
             text=True,
             check=False,
@@ -109,6 +108,11 @@ class Outside:
         if done.returncode != 0:
             raise ControlPlaneError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
+
+    def _environment(self) -> dict[str, str]:
+        """Returns kubectl's environment: without the user's cluster and without the user's preferences."""
+        kept = {key: value for key, value in os.environ.items() if key != "KUBECONFIG"}
+        return {**kept, "KUBERC": "off"}
 
     def get(self, *arguments: str) -> dict[str, Any]:
         """Runs `kubectl get` and returns the object, or the list."""
@@ -261,6 +265,10 @@ class ControlPlane(Outside):
         except TimeoutError as error:
             tails = "\n".join(f"--- {part.name}\n{part.log_tail(5)}" for part in self.parts)
             raise ControlPlaneError(f"{error}\n{tails}") from error
+
+    def _environment(self) -> dict[str, str]:
+        """Returns kubectl's environment; what it caches about this server goes when the server goes."""
+        return {**Outside._environment(self), "KUBECACHEDIR": str(self.folder / "kubectl-cache")}
 
     def stop(self) -> None:
         """Ends every part and removes the folder."""

@@ -1,9 +1,28 @@
 """Child processes that end with their owner, however the owner ends."""
 
 import os
+import signal
 import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+# For a program that does not follow its owner by itself: runs it, and ends it, and what it left, when our
+# standard input closes. Ends as well when the program does.
+_FOLLOWER = """
+{ "$@"; kill -9 0; } &
+cat > /dev/null
+if [ -n "$VLM_REMOVE_WITH_OWNER" ]; then
+    sleep 1
+    rm -rf "$VLM_REMOVE_WITH_OWNER" || rm -rf "$VLM_REMOVE_WITH_OWNER"
+fi
+kill -9 0
+"""
+
+
+def following(command: list[str]) -> list[str]:
+    """Returns a command that runs another one and ends with its owner."""
+    return ["/bin/sh", "-c", _FOLLOWER, "follower", *command]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +76,8 @@ def start_part(name: str, command: list[str], folder: Path, *, removes_folder: b
 def stop_parts(parts: list[Part]) -> None:
     """Kills the parts, the last started first: their data is thrown away, so nothing is worth a farewell."""
     for part in reversed(parts):
-        part.process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(part.process.pid, signal.SIGKILL)
     for part in parts:
         part.process.wait()
         if part.process.stdin is not None:

@@ -6,6 +6,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+LatencyMetric = Literal["ttft", "tpot", "request_latency"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageSize:
@@ -48,7 +50,7 @@ class Workload:
 class LatencyTarget:
     """A percentile of a latency that must stay at or below a number of seconds."""
 
-    metric: Literal["ttft", "tpot", "request_latency"]
+    metric: LatencyMetric
     percentile: int
     seconds: float
 

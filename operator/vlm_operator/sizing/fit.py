@@ -1,0 +1,193 @@
+"""Batch limits, utilization and memory chosen together for one GPU kind and tensor parallel size.
+
+In: ``FitRequest`` from ``judge.py``. Out: ``MemoryFit``, or the name and numbers of the part that is too large as a
+``Misfit``. Larger batches are tried first; the first that holds the wanted requests wins, else the roomiest.
+"""
+
+from dataclasses import dataclass
+
+from vlm_operator.sizing.inventory import GpuKind
+from vlm_operator.sizing.kv_cache import KVCachePlan, plan_kv_cache
+from vlm_operator.sizing.memory import (
+    EncoderBudget,
+    EncoderRefusal,
+    HostResources,
+    MemoryBreakdown,
+    MemoryEstimate,
+    MemoryRequest,
+    breakdown,
+    encoder_budget,
+    estimate_host,
+    estimate_memory,
+)
+from vlm_operator.sizing.shape import ModelShape
+from vlm_operator.sizing.tokens.types import MaximumTokens
+from vlm_operator.sizing.weights import EncoderMode
+from vlm_operator.units import GIB, ceil_div
+
+BATCHED_TOKENS = (8192, 4096, 2048)
+"""Step sizes that are tried: the engine's defaults on large and small GPUs, and one between."""
+BATCHED_TOKENS_STEP = 256
+MAX_UTILIZATION_PERCENT = 92
+"""The engine's own default. Above it run-time growth has been seen to end vision servers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitRequest:
+    """What has to fit: the model on its GPUs, its images, and how many of the largest requests run at once."""
+
+    shape: ModelShape
+    gpu: GpuKind
+    tensor_parallel_size: int
+    encoder_mode: EncoderMode
+    max_model_len: int
+    max_num_seqs: int
+    images_per_prompt: int
+    largest_image_tokens: int
+    largest_request_tokens: int
+    running: int
+    maximum: MaximumTokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryFit:
+    """A choice of batch limits that starts, and the memory that comes of it; ``largest_requests`` fit at once."""
+
+    max_num_batched_tokens: int
+    gpu_memory_utilization_percent: int
+    encoder_budget_tokens: int
+    memory: MemoryBreakdown
+    host: HostResources
+    kv_cache_tokens: int
+    largest_requests: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misfit:
+    """The part that is too large; ``shortfall_fraction`` is what lacks as a share of the GPU."""
+
+    reason: str
+    message: str
+    shortfall_fraction: float
+
+
+def fit_memory(request: FitRequest) -> MemoryFit | Misfit:
+    """Return the best batch limits that start, or the misfit of the batch that came nearest."""
+    fits: list[MemoryFit] = []
+    misfits: list[Misfit] = []
+    for batched_tokens in _batch_choices(request):
+        verdict = _try_batch(request, batched_tokens)
+        if isinstance(verdict, Misfit):
+            misfits.append(verdict)
+        elif verdict.largest_requests >= request.running:
+            return verdict
+        else:
+            fits.append(verdict)
+    if fits:
+        return max(fits, key=lambda fit: fit.largest_requests)
+    return min(misfits, key=lambda misfit: misfit.shortfall_fraction)
+
+
+def _batch_choices(request: FitRequest) -> tuple[int, ...]:
+    """Return the step sizes that every declared image may pass, largest first.
+
+    An image that may not be chunked has to fit into one step, and an image above the engine's own maximum is refused
+    unless a step is at least as large (the encoder budget is the larger of the two).
+    """
+    least = request.max_num_seqs
+    if request.shape.prefix_lm:
+        least = max(least, request.maximum.engine_tokens, request.largest_image_tokens)
+    elif request.largest_image_tokens > request.maximum.engine_tokens:
+        least = max(least, request.largest_image_tokens)
+    choices = tuple(tokens for tokens in BATCHED_TOKENS if tokens >= least)
+    return choices or (ceil_div(least, BATCHED_TOKENS_STEP) * BATCHED_TOKENS_STEP,)
+
+
+def _try_batch(request: FitRequest, batched_tokens: int) -> MemoryFit | Misfit:
+    budget = encoder_budget(
+        max_num_batched_tokens=batched_tokens,
+        max_tokens_per_item=request.maximum.engine_tokens,
+        chunked=not request.shape.prefix_lm,
+        limit=request.images_per_prompt,
+        max_model_len=request.max_model_len,
+        max_num_seqs=request.max_num_seqs,
+    )
+    if isinstance(budget, EncoderRefusal):
+        return Misfit(reason=budget.reason, message=budget.message, shortfall_fraction=1.0)
+    memory_request = _memory_request(request, batched_tokens, budget, MAX_UTILIZATION_PERCENT)
+    percent = _utilization(estimate_memory(memory_request))
+    memory_request = _memory_request(request, batched_tokens, budget, percent)
+    estimate = estimate_memory(memory_request)
+    cache = plan_kv_cache(
+        request.shape,
+        request.tensor_parallel_size,
+        max_model_len=request.max_model_len,
+        max_in_flight_tokens=memory_request.max_in_flight_tokens,
+        available_bytes=estimate.kv_available_bytes,
+    )
+    if not cache.starts:
+        return _too_little_memory(estimate, cache)
+    return MemoryFit(
+        max_num_batched_tokens=batched_tokens,
+        gpu_memory_utilization_percent=percent,
+        encoder_budget_tokens=budget.tokens,
+        memory=breakdown(estimate, estimate.kv_available_bytes),
+        host=estimate_host(memory_request),
+        kv_cache_tokens=cache.tokens,
+        largest_requests=cache.requests_of(request.largest_request_tokens),
+    )
+
+
+def _memory_request(
+    request: FitRequest, batched_tokens: int, budget: EncoderBudget, percent: int
+) -> MemoryRequest:
+    return MemoryRequest(
+        shape=request.shape,
+        gpu=request.gpu,
+        tensor_parallel_size=request.tensor_parallel_size,
+        encoder_mode=request.encoder_mode,
+        utilization_percent=percent,
+        max_num_seqs=request.max_num_seqs,
+        max_num_batched_tokens=batched_tokens,
+        max_model_len=request.max_model_len,
+        dummy_patches=request.maximum.dummy_patches,
+        engine_tokens=request.maximum.engine_tokens,
+        items=budget.items_per_batch,
+    )
+
+
+def _utilization(estimate: MemoryEstimate) -> int:
+    """Return the largest whole per cent that leaves room for what lies outside the engine's budget.
+
+    ``breakdown`` rounds parts up to whole MiB, so the last per cent is given up where it would be less than that.
+    """
+    total = estimate.engine_total_bytes
+    percent = MAX_UTILIZATION_PERCENT
+    while percent > 1 and ceil_div(total * percent, 100) + estimate.outside.total + 16 * 2**20 > total:
+        percent -= 1
+    return percent
+
+
+def _too_little_memory(estimate: MemoryEstimate, cache: KVCachePlan) -> Misfit:
+    """Name the part that is too large, by how much, in GiB."""
+    short = cache.min_available_bytes - estimate.kv_available_bytes
+    weights = estimate.weights.total / GIB
+    left = estimate.kv_available_bytes / GIB
+    needed = cache.min_available_bytes / GIB
+    total = estimate.engine_total_bytes / GIB
+    if estimate.weights.total >= estimate.budget_bytes:
+        budget = estimate.budget_bytes / GIB
+        message = (
+            f"weights take {weights:.1f} GiB per GPU, more than the {budget:.1f} usable of {total:.1f} GiB"
+        )
+        reason = "Weights"
+    elif left <= 0:
+        message = (
+            f"weights {weights:.1f} GiB and activations {estimate.activations.peak / GIB:.1f} GiB per GPU "
+            f"leave nothing for the KV cache of {total:.1f} GiB; {short / GIB:.1f} GiB too little"
+        )
+        reason = "Memory"
+    else:
+        message = f"weights {weights:.1f} GiB per GPU leave {left:.1f} GiB for KV cache; one request needs {needed:.1f}"
+        reason = "KVCache"
+    return Misfit(reason=reason, message=message, shortfall_fraction=short / estimate.engine_total_bytes)

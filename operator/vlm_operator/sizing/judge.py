@@ -1,0 +1,402 @@
+"""One candidate judged: GPU kind x tensor parallel size against everything that is asked.
+
+In: ``Candidate`` and ``Question``. Out: ``Plan`` where every named check holds, else the first ``Rejection``.
+The checks run in the order in which the engine would trip over them: GPU, sharding, context, memory, traffic, money.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vlm_operator.sizing import latency
+from vlm_operator.sizing.demand import Demand
+from vlm_operator.sizing.fit import FitRequest, MemoryFit, Misfit, fit_memory
+from vlm_operator.sizing.inventory import NodeShape
+from vlm_operator.sizing.kv_cache import kv_bytes_per_token
+from vlm_operator.sizing.legality import check_gpu, check_tensor_parallel, derive_max_model_len
+from vlm_operator.sizing.plan import (
+    EncoderParallelMode,
+    LatencyEstimate,
+    LimitCheck,
+    Percentiles,
+    Plan,
+    Rejection,
+    ServerFlags,
+)
+from vlm_operator.sizing.shape import ModelShape
+from vlm_operator.sizing.tokens.types import ImageRule
+from vlm_operator.sizing.weights import count_parameters, weights_per_rank
+from vlm_operator.sizing.workload import Constraints, Workload
+
+CONTEXT_STEP = 256
+"""max_model_len is rounded up to a multiple of this, so that a small change of the workload restarts nothing."""
+MAX_SEQUENCES = 256
+SEQUENCE_STEP = 8
+MAX_REPLICAS = 64
+PROCESSOR_CACHE_GIB = 4
+PERCENTILES = (50, 95, 99)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A node shape and how many of its GPUs one replica takes."""
+
+    node: NodeShape
+    tensor_parallel_size: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Everything about the model and the workload that is the same for all candidates."""
+
+    model_id: str
+    config: Mapping[str, Any]
+    shape: ModelShape
+    rule: ImageRule
+    demand: Demand
+    workload: Workload
+    constraints: Constraints
+    engine_version: str
+    trust_remote_code: bool
+    remembered: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Setting:
+    """What was chosen before memory is looked at: tower mode, context, batch, replicas and their load."""
+
+    mode: EncoderParallelMode
+    max_model_len: int
+    max_num_seqs: int
+    replicas: int
+    running: int
+
+
+def judge(candidate: Candidate, question: Question) -> Plan | Rejection:
+    """Return the plan for ``candidate``, or the first check that it fails."""
+    mode = _encoder_mode(candidate, question)
+    if isinstance(mode, Rejection):
+        return mode
+    max_model_len = _max_model_len(candidate, question)
+    if isinstance(max_model_len, Rejection):
+        return max_model_len
+    return _with_traffic(candidate, question, mode, max_model_len)
+
+
+def _encoder_mode(candidate: Candidate, question: Question) -> EncoderParallelMode | Rejection:
+    """Return the tower mode that is legal on this GPU and tensor parallel size; sharded weights are tried first."""
+    gpu = candidate.node.gpu
+    refused = check_gpu(question.shape, gpu)
+    if refused:
+        return _reject(candidate, refused[0].rule, refused[0].message)
+    size = candidate.tensor_parallel_size
+    violations = check_tensor_parallel(question.shape, size, "weights")
+    if not violations:
+        return "weights"
+    if not check_tensor_parallel(question.shape, size, "data"):
+        return "data"
+    return _reject(candidate, violations[0].rule, violations[0].message)
+
+
+def _max_model_len(candidate: Candidate, question: Question) -> int | Rejection:
+    """Return the declared longest request rounded up, within what the checkpoint allows."""
+    needed = question.demand.figures.request_max
+    limit = derive_max_model_len(question.config, None)
+    if not isinstance(limit, int):
+        return _reject(candidate, limit.reason, limit.message)
+    if needed > limit:
+        return _reject(
+            candidate,
+            "ContextTooLong",
+            f"the largest declared request takes {needed:,} tokens; the model's context ends at {limit:,}; "
+            "declare fewer or smaller images, or a lower quality.minPixelsPerImage",
+            shortfall=needed / limit - 1,
+        )
+    return min(-(-needed // CONTEXT_STEP) * CONTEXT_STEP, limit)
+
+
+def _with_traffic(
+    candidate: Candidate, question: Question, mode: EncoderParallelMode, max_model_len: int
+) -> Plan | Rejection:
+    """Return a plan with the fewest replicas that hold the traffic within the latency targets."""
+    constraints = question.constraints
+    replicas = constraints.min_replicas
+    most = min(constraints.max_replicas or MAX_REPLICAS, MAX_REPLICAS)
+    last: Rejection | None = None
+    while replicas <= most:
+        no_room = _check_free_gpus(candidate, replicas)
+        if no_room is not None:
+            return last or no_room
+        verdict = _at_replicas(candidate, question, mode, max_model_len, replicas)
+        if isinstance(verdict, Plan) or verdict[1] is None:
+            return verdict if isinstance(verdict, Plan) else verdict[0]
+        last, replicas = verdict[0], max(verdict[1], replicas + 1)
+    return last or _reject(candidate, "TooManyReplicas", f"more than {most} replicas would be needed")
+
+
+def _at_replicas(
+    candidate: Candidate, question: Question, mode: EncoderParallelMode, max_model_len: int, replicas: int
+) -> Plan | tuple[Rejection, int | None]:
+    """Judge one replica count. A rejection comes with the replica count worth trying next, or None."""
+    runner = _replica(candidate, question, mode)
+    works = _request_works(question)
+    running = _running_per_replica(question.workload, runner, works[50], replicas)
+    if running is None:
+        rejection = _reject(
+            candidate,
+            "Throughput",
+            f"{replicas} replicas cannot keep up with the declared requests per minute",
+        )
+        return rejection, replicas + 1
+    sequences = min(MAX_SEQUENCES, -(-running // SEQUENCE_STEP) * SEQUENCE_STEP)
+    setting = _Setting(
+        mode=mode, max_model_len=max_model_len, max_num_seqs=sequences, replicas=replicas, running=running
+    )
+    fit = fit_memory(_fit_request(candidate, question, setting))
+    if isinstance(fit, Misfit):
+        return _reject(candidate, fit.reason, fit.message, shortfall=fit.shortfall_fraction), None
+    if fit.largest_requests < running:
+        rejection = _reject(
+            candidate,
+            "KVCache",
+            f"the KV cache holds {fit.largest_requests} of the largest requests; {running} run at once",
+            shortfall=running / max(fit.largest_requests, 1) - 1,
+        )
+        next_count = -(-replicas * running // fit.largest_requests) if fit.largest_requests else None
+        return rejection, next_count
+    seconds = latency.percentiles_seconds(runner, works, running)
+    late = _late(candidate, question, seconds)
+    if late is not None:
+        return late, replicas + 1 if running > 1 else None
+    estimate = _latency_estimate(runner, works, seconds, min(fit.largest_requests, sequences))
+    return _price(candidate, _plan(candidate, question, setting, fit, estimate), question)
+
+
+def _fit_request(candidate: Candidate, question: Question, setting: _Setting) -> FitRequest:
+    return FitRequest(
+        shape=question.shape,
+        gpu=candidate.node.gpu,
+        tensor_parallel_size=candidate.tensor_parallel_size,
+        encoder_mode=setting.mode,
+        max_model_len=setting.max_model_len,
+        max_num_seqs=setting.max_num_seqs,
+        images_per_prompt=question.workload.max_images_per_request,
+        largest_image_tokens=question.demand.largest_image_tokens,
+        largest_request_tokens=question.demand.figures.request_max,
+        running=setting.running,
+        maximum=question.rule.maximum(),
+    )
+
+
+def _check_free_gpus(candidate: Candidate, replicas: int) -> Rejection | None:
+    free = candidate.node.free_gpus
+    needed = candidate.tensor_parallel_size * replicas
+    if free is None or needed <= free:
+        return None
+    return _reject(
+        candidate,
+        "NotEnoughGPUs",
+        f"{needed} GPUs are needed ({replicas} × {candidate.tensor_parallel_size}); {free} are free",
+        shortfall=needed / max(free, 1) - 1,
+    )
+
+
+def _replica(candidate: Candidate, question: Question, mode: EncoderParallelMode) -> latency.Replica:
+    size = candidate.tensor_parallel_size
+    parameters = count_parameters(question.shape)
+    return latency.Replica(
+        gpu=candidate.node.gpu,
+        tensor_parallel_size=size,
+        decoder_parameters=parameters.decoder,
+        encoder_parameters=parameters.encoder,
+        decoder_layers=question.shape.text.layers,
+        weights_bytes=weights_per_rank(question.shape, size, mode).decoder_bytes,
+        kv_bytes_per_token=kv_bytes_per_token(question.shape, size),
+    )
+
+
+def _request_works(question: Question) -> dict[int, latency.RequestWork]:
+    """Return the work of the request at each percentile of the declared mix."""
+    demand, workload = question.demand, question.workload
+    return {
+        p: latency.RequestWork(
+            megapixels=demand.image_tokens_at[p] * demand.mean_megapixels_per_token,
+            patches=demand.image_tokens_at[p] * demand.mean_patches_per_token,
+            prompt_tokens=demand.image_tokens_at[p]
+            + (workload.prompt_tokens_p50 if p == 50 else workload.prompt_tokens_max),
+            output_tokens=workload.output_tokens_p50 if p == 50 else workload.output_tokens_max,
+        )
+        for p in PERCENTILES
+    }
+
+
+def _running_per_replica(
+    workload: Workload, runner: latency.Replica, typical: latency.RequestWork, replicas: int
+) -> int | None:
+    """Return how many requests run at once on each replica, or None where no number keeps up with the rate."""
+    if workload.concurrent_requests is not None:
+        return -(-workload.concurrent_requests // replicas)
+    if workload.requests_per_minute is None:
+        return 1
+    rate = workload.requests_per_minute * workload.burst_percent / 100 / replicas
+    low, high = 1, MAX_SEQUENCES
+    if latency.requests_per_minute(runner, typical, high) < rate:
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        if latency.requests_per_minute(runner, typical, middle) >= rate:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _late(
+    candidate: Candidate, question: Question, seconds: Mapping[int, latency.RequestSeconds]
+) -> Rejection | None:
+    for target in question.constraints.latency_targets:
+        figures = seconds[target.percentile]
+        value = {"ttft": figures.ttft, "tpot": figures.tpot, "request_latency": figures.total}[target.metric]
+        if value > target.seconds:
+            name = {"ttft": "TTFT", "tpot": "TPOT", "request_latency": "request latency"}[target.metric]
+            return _reject(
+                candidate,
+                "Latency",
+                f"{name} p{target.percentile} {value:.3g} s > {target.seconds:.3g} s",
+                shortfall=value / target.seconds - 1,
+            )
+    return None
+
+
+def _latency_estimate(
+    runner: latency.Replica,
+    works: Mapping[int, latency.RequestWork],
+    seconds: Mapping[int, latency.RequestSeconds],
+    most: int,
+) -> LatencyEstimate:
+    def over(metric: str) -> Percentiles:
+        values = {p: getattr(figures, metric) for p, figures in seconds.items()}
+        return Percentiles(p50=values[50], p95=values[95], p99=values[99])
+
+    return LatencyEstimate(
+        ttft=over("ttft"),
+        tpot=over("tpot"),
+        request=over("total"),
+        requests_per_minute_per_replica=latency.requests_per_minute(runner, works[50], most),
+        certainty="estimated",
+    )
+
+
+def _plan(
+    candidate: Candidate, question: Question, setting: _Setting, fit: MemoryFit, estimate: LatencyEstimate
+) -> Plan:
+    gpu = candidate.node.gpu
+    size = candidate.tensor_parallel_size
+    images = question.workload.max_images_per_request
+    limits = _limits(question, setting, fit)
+    cents = None if gpu.hourly_cents is None else gpu.hourly_cents * size * setting.replicas
+    return Plan(
+        model_id=question.model_id,
+        engine_version=question.engine_version,
+        gpu=gpu,
+        gpus_per_replica=size,
+        replicas=setting.replicas,
+        flags=ServerFlags(
+            tensor_parallel_size=size,
+            limit_mm_per_prompt=_modality_limits(question, images),
+            mm_processor_kwargs=question.rule.settings.mm_processor_kwargs,
+            hf_overrides=question.rule.settings.hf_overrides,
+            encoder_parallel_mode=setting.mode,
+            dtype="bfloat16",
+            kv_cache_dtype="auto",
+            mm_processor_cache_gib=PROCESSOR_CACHE_GIB,
+            trust_remote_code=question.trust_remote_code,
+            max_model_len=setting.max_model_len,
+            max_num_seqs=setting.max_num_seqs,
+            max_num_batched_tokens=fit.max_num_batched_tokens,
+            gpu_memory_utilization_percent=fit.gpu_memory_utilization_percent,
+        ),
+        images_per_prompt=images,
+        cap_name=question.rule.cap_name or "",
+        cap_value=question.rule.cap_value,
+        host=fit.host,
+        memory=fit.memory,
+        kv_cache_tokens=fit.kv_cache_tokens,
+        concurrent_requests=fit.largest_requests,
+        limits=limits,
+        tokens=question.demand.figures,
+        latency=estimate,
+        hourly_cents=cents,
+        certainty="remembered" if question.remembered else "estimated",
+        binding_constraint=min(limits, key=lambda limit: limit.slack_fraction).name,
+        reasons=_reasons(question, limits),
+    )
+
+
+def _reasons(question: Question, limits: tuple[LimitCheck, ...]) -> tuple[str, ...]:
+    first = min(limits, key=lambda limit: limit.slack_fraction)
+    floor = question.constraints.min_pixels_per_image
+    cap = (
+        "images keep the size that the model's own settings give them"
+        if floor is None
+        else f"images are capped at the quality floor of {floor:,} pixels"
+    )
+    return (
+        "the cheapest GPUs per hour that keep every declared limit",
+        cap,
+        f"{first.name} is the tightest limit",
+    )
+
+
+def _modality_limits(question: Question, images: int) -> dict[str, Any]:
+    """Name every modality: an unnamed one keeps the engine's default of 999.
+
+    The profiling hint is the engine's own dummy image under the cap, so cap, profile and estimate are one number.
+    """
+    width, height = question.rule.maximum().dummy_size
+    return {"image": {"count": images, "width": width, "height": height}, "video": 0, "audio": 0}
+
+
+def _limits(question: Question, setting: _Setting, fit: MemoryFit) -> tuple[LimitCheck, ...]:
+    figures = question.demand.figures
+    return (
+        LimitCheck(name="context length", needed=figures.request_max, limit=setting.max_model_len),
+        LimitCheck(
+            name="encoder budget",
+            needed=question.demand.largest_image_tokens,
+            limit=fit.encoder_budget_tokens,
+        ),
+        LimitCheck(
+            name="batch tokens",
+            # Only a model that may not chunk an image has to take the whole of it in one step.
+            needed=question.demand.largest_image_tokens if question.shape.prefix_lm else 1,
+            limit=fit.max_num_batched_tokens,
+        ),
+        LimitCheck(name="KV cache", needed=setting.running * figures.request_max, limit=fit.kv_cache_tokens),
+    )
+
+
+def _price(candidate: Candidate, plan: Plan, question: Question) -> Plan | tuple[Rejection, None]:
+    most = question.constraints.max_hourly_cost_cents
+    if most is None:
+        return plan
+    if plan.hourly_cents is None:
+        message = f"the price is unknown, so the limit of ${most / 100:.2f}/h cannot be checked"
+        return _reject(candidate, "PriceUnknown", message), None
+    if plan.hourly_cents > most:
+        message = f"${plan.hourly_cents / 100:.2f}/h exceeds the limit of ${most / 100:.2f}/h"
+        return _reject(candidate, "TooExpensive", message, shortfall=plan.hourly_cents / most - 1), None
+    return plan
+
+
+def _reject(candidate: Candidate, reason: str, message: str, *, shortfall: float = 1.0) -> Rejection:
+    gpu = candidate.node.gpu
+    size = candidate.tensor_parallel_size
+    return Rejection(
+        gpu=gpu.display_name,
+        gpus_per_replica=size,
+        reason=reason,
+        message=f"{size} × {gpu.display_name}: {message}",
+        shortfall_fraction=shortfall,
+        hourly_cents=None if gpu.hourly_cents is None else gpu.hourly_cents * size,
+    )

@@ -1,8 +1,8 @@
-"""Rows of encoder_budget.jsonl: budget, items and refusals, exact, from the tokens per item that the row gives.
+"""Rows of encoder_budget.jsonl: budget, items and refusals, exact, from the row's tokens per item.
 
 Image-only rows go through ``encoder_budget``. Rows with a video are compared in the budget alone
-(``encoder_tokens``): the planner always renders ``video: 0``. The rows without chunked prefill need one more rule
-that the planner never meets (it never turns chunked prefill off) and are left out.
+(``encoder_tokens``): the planner always renders ``video: 0``. The rows without chunked prefill need one more
+rule that the planner never meets (it never turns chunked prefill off) and are left out.
 """
 
 from typing import Any
@@ -48,7 +48,10 @@ def _figures(row: dict[str, Any]) -> list[tuple[str, Any, Any]]:
     tokens = encoder_tokens(items, row["max_num_batched_tokens"], chunked=chunked)
     if not row["ok"]:
         return [("ok", False, not isinstance(tokens, EncoderRefusal))]
-    figures = [("compute", row["encoder_compute_budget"], tokens), ("cache", row["encoder_cache_size"], tokens)]
+    figures = [
+        ("compute", row["encoder_compute_budget"], tokens),
+        ("cache", row["encoder_cache_size"], tokens),
+    ]
     if set(items) != {"image"}:
         return figures
     budget = encoder_budget(
@@ -61,7 +64,11 @@ def _figures(row: dict[str, Any]) -> list[tuple[str, Any, Any]]:
     )
     if isinstance(budget, EncoderRefusal):
         return [("ok", True, False)]
-    profiled = {"modality": "image", "items": budget.items_per_batch, "tokens": budget.items_per_batch * items["image"]}
+    profiled = {
+        "modality": "image",
+        "items": budget.items_per_batch,
+        "tokens": budget.items_per_batch * items["image"],
+    }
     return [
         *figures,
         ("items_per_prompt", row["items_per_prompt"]["image"], budget.items_per_prompt),

@@ -1,4 +1,4 @@
-"""Rows of tp_legality.jsonl: the verdict is equal and every refusal names a rule that the engine breaks on."""
+"""Rows of tp_legality.jsonl: the verdict is equal and a refusal names a rule that the engine breaks on."""
 
 from typing import Any, Literal
 

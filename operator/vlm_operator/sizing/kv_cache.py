@@ -1,4 +1,4 @@
-"""KV cache planning as the engine does it: groups, pages, blocks, and whether one request fits (fact sheet 3)."""
+"""KV cache planning as the engine does it: groups, pages, blocks, does one request fit (fact sheet 3)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ ELEMENT_BYTES: Final[Mapping[str, int]] = {
     "fp8_e4m3": 1,
     "fp8_e5m2": 1,
 }
-"""Bytes of one KV element. ``auto`` is the model's element type: checkpoints with a KV scheme are not read yet."""
+"""Bytes of one KV element. ``auto`` is the model's element type: no KV scheme of a checkpoint is read yet."""
 
 BLOCK_TOKENS: Final = 16
 """Default tokens of one block with the FlashAttention and Triton backends (SM80 to SM90)."""
@@ -74,7 +74,7 @@ class KVCachePlan:
 
 
 def kv_bytes_per_token(shape: ModelShape, tensor_parallel_size: int, dtype: str = "auto") -> int:
-    """Return the KV bytes of one token over all layers on one rank; windows count as if they kept every token."""
+    """Return the KV bytes of one token over all layers on one rank, as if windows kept every token."""
     return shape.text.layers * _bytes_per_layer(shape, tensor_parallel_size, dtype)
 
 
@@ -92,8 +92,8 @@ def plan_kv_cache(
 
     ``bytes_per_block = max over groups of the sum of its layers' pages``; ``num_blocks = available //
     bytes_per_block``; the engine starts if one request of ``max_model_len`` fits beside one null block
-    (``v1/core/kv_cache_planning.py:574-605``, ``:1461-1606``). ``max_in_flight_tokens`` is twice the batched tokens:
-    asynchronous scheduling keeps two batches in flight.
+    (``v1/core/kv_cache_planning.py:574-605``, ``:1461-1606``). ``max_in_flight_tokens`` is twice the batched
+    tokens: asynchronous scheduling keeps two batches in flight.
     """
     page = _bytes_per_layer(shape, tensor_parallel_size, dtype) * block_size
     groups = _groups(shape, page)
@@ -122,9 +122,9 @@ def plan_kv_cache(
 
 
 def longest_context(plan: KVCachePlan, available_bytes: int, limit: int) -> int:
-    """Return the longest context up to ``limit`` of which one request fits; 0 if none does (``--max-model-len auto``).
+    """Return the longest context up to ``limit`` of which one request fits, 0 if none does.
 
-    The need grows with the length, so the engine's binary search and this one agree.
+    That is what ``--max-model-len auto`` picks. The need grows with the length, so a binary search finds it.
     """
     room = max(0, available_bytes) // plan.bytes_per_block - 1
     low, high = 0, limit
@@ -149,7 +149,7 @@ def _group_size(shape: ModelShape) -> int:
 
 
 def _groups(shape: ModelShape, page: int) -> tuple[KVGroups, ...]:
-    """Return the groups: each attention kind is cut into ``ceil(n / group_size)`` groups, dealt layer by layer."""
+    """Return the groups: each attention kind is cut into ``ceil(n / size)`` groups, dealt layer by layer."""
     text = shape.text
     size = _group_size(shape)
     found: list[KVGroups] = []

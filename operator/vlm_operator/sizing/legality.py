@@ -23,7 +23,7 @@ LENGTH_KEYS: Final = (
     "max_seq_length",
     "seq_len",
 )
-"""Keys of the text configuration whose smallest value is the context length (``config/model.py:2545-2684``)."""
+"""Keys of the text part whose smallest value is the context length (``config/model.py:2545-2684``)."""
 
 DEFAULT_LENGTH: Final = 2048
 
@@ -54,8 +54,9 @@ def check_tensor_parallel(
 ) -> tuple[Violation, ...]:
     """Return every rule that ``tensor_parallel_size`` breaks; empty means that the engine builds the model.
 
-    Heads: ``config/model.py:1557-1565``. KV heads: one number divides the other (``M/qwen2.py:140-148``). MLP and
-    padded vocabulary: ``distributed/utils.py:51``. Tower: split unless ``data`` mode is asked for and supported.
+    Heads: ``config/model.py:1557-1565``. KV heads: one number divides the other (``M/qwen2.py:140-148``). MLP
+    and padded vocabulary: ``distributed/utils.py:51``. Tower: split unless ``data`` mode is asked for and
+    supported.
     """
     text, size = shape.text, tensor_parallel_size
     found = _check_divides(
@@ -98,8 +99,8 @@ def derive_max_model_len(config: Mapping[str, Any], requested: int | None = None
     """Return the context length that the engine derives from ``config.json``, or grants to ``requested``.
 
     The smallest length key of the text configuration, times the rope factor where that type scales; a
-    ``model_max_length`` inside the text configuration replaces the result, also upwards (fact sheet 12.9). ``None``
-    and -1 ask for the derived length; for longrope models that is the original one.
+    ``model_max_length`` inside the text configuration replaces the result, also upwards (fact sheet 12.9).
+    ``None`` and -1 ask for the derived length; for longrope models that is the original one.
     """
     text = find_text_config(config)
     limit = _limit(config, text)

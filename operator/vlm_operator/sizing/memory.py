@@ -1,8 +1,8 @@
 """One GPU's memory and one pod's host memory, by part (fact sheet 2, 4, 10).
 
-Weights and KV cache are exact; activations, graphs and what lies outside the engine's budget are estimates whose
-constants stand below with their source and spread. In: ``MemoryRequest``. Out: ``MemoryEstimate``, which tells the
-bytes that remain for the KV cache, and ``breakdown`` of the whole GPU.
+Weights and KV cache are exact; activations, graphs and what lies outside the engine's budget are estimates
+whose constants stand below with their source and spread. In: ``MemoryRequest``. Out: ``MemoryEstimate``,
+which tells the bytes that remain for the KV cache, and ``breakdown`` of the whole GPU.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,9 @@ from vlm_operator.sizing.weights import EncoderMode, WeightsBreakdown, weights_p
 from vlm_operator.units import GIB, MIB, ceil_div
 
 ALLOCATOR_SLACK: Final = 1.10
-"""Blocks that the allocator cannot reuse. Calibrated: Qwen2.5-VL-7B with one 16,384-token image and 2,048 batched
-tokens takes 2.1-2.4 GiB beyond weights and KV cache (observed constants, memory 5); spread -5 % to +8 %."""
+"""Blocks that the allocator cannot reuse. Calibrated: Qwen2.5-VL-7B with one 16,384-token image and 2,048
+batched tokens takes 2.1-2.4 GiB beyond weights and KV cache (observed constants, memory 5); spread -5 % to
++8 %."""
 
 SAMPLER_COPIES: Final = 4
 """Live fp32 copies of the logits while sampling; 3-4 by reading (fact sheet 2.3)."""
@@ -31,8 +32,8 @@ NON_TORCH_PARALLEL_BYTES: Final = 560 * MIB
 """The same with tensor parallelism: 0.34-0.55 GiB observed on 2-4 GPUs (memory 6)."""
 
 GRAPH_BYTES_PER_LAYER_AND_SIZE: Final = int(0.17 * MIB)
-"""One CUDA graph over one layer. Gives 0.47 GiB for 28 layers (0.51 observed), 0.81 for 48 (0.66), 1.05 for 62 (1.02;
-memory 7). Spread -25 % to +10 %; 1.92 GiB was seen once on four GPUs without NVLink."""
+"""One CUDA graph over one layer. Gives 0.47 GiB for 28 layers (0.51 observed), 0.81 for 48 (0.66), 1.05 for
+62 (1.02; memory 7). Spread -25 % to +10 %; 1.92 GiB was seen once on four GPUs without NVLink."""
 
 GRAPH_SETS: Final = 2
 """FULL_AND_PIECEWISE captures two sets (fact sheet 1.4)."""
@@ -53,7 +54,7 @@ LOADER_BYTES: Final = 5 * GIB
 """One safetensors shard in the page cache and on its way to a GPU."""
 
 SHARED_MEMORY_BYTES: Final = 2 * GIB
-"""The engine's own example for one GPU (fact sheet 8.3); each further GPU adds a GiB for NCCL and its queues."""
+"""The engine's own example for one GPU (fact sheet 8.3); each further GPU adds a GiB for its queues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +68,7 @@ class MemoryPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryBreakdown:
-    """One GPU's memory by part; ``headroom`` is the last part, so the parts sum to ``total_bytes`` exactly."""
+    """One GPU's memory by part; ``headroom`` is last, so the parts sum to ``total_bytes`` exactly."""
 
     parts: tuple[MemoryPart, ...]
 
@@ -171,7 +172,7 @@ class OutsideBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryEstimate:
-    """One GPU's memory in bytes. ``kv_available_bytes`` is negative where the model alone exceeds the budget."""
+    """One GPU's memory in bytes; ``kv_available_bytes`` is negative where the model exceeds the budget."""
 
     engine_total_bytes: int
     budget_bytes: int
@@ -227,7 +228,7 @@ def encoder_tokens(
     largest = max(max_tokens_per_item.values())
     if largest > max_num_batched_tokens and not chunked:
         message = (
-            f"an item of {largest:,} tokens has to fit into one step, which takes {max_num_batched_tokens:,}; "
+            f"an image of {largest:,} tokens must fit into one step, which takes {max_num_batched_tokens:,}; "
             f"set max_num_batched_tokens to at least {largest:,}"
         )
         return EncoderRefusal(reason="EncoderBudget", message=message)
@@ -237,8 +238,8 @@ def encoder_tokens(
 def estimate_memory(request: MemoryRequest) -> MemoryEstimate:
     """Return one rank's memory.
 
-    ``KV = ceil(total x utilization) - weights - buffers - activation peak - graphs`` (fact sheet 10). The engine's
-    persistent buffers are those of fact sheet 2.4.
+    ``KV = ceil(total x utilization) - weights - buffers - activation peak - graphs`` (fact sheet 10). The
+    engine's persistent buffers are those of fact sheet 2.4.
     """
     shape, size = request.shape, request.tensor_parallel_size
     total = request.gpu.engine_memory_bytes
@@ -267,8 +268,8 @@ def capture_sizes(request: MemoryRequest) -> tuple[int, ...]:
 def breakdown(estimate: MemoryEstimate, kv_bytes: int) -> MemoryBreakdown:
     """Return the whole GPU by part, ``kv_bytes`` given to the KV cache.
 
-    Parts are whole MiB, rounded up (the KV cache down); ``headroom`` is the rest and takes the rounding. It is
-    negative only where ``fits_outside`` does not hold.
+    Parts are whole MiB, rounded up (the KV cache down); ``headroom`` is the rest and takes the rounding. It
+    can be negative only where the plan does not fit.
     """
     weights, outside = estimate.weights, estimate.outside
     tower = weights.vision_tower + weights.projector
@@ -293,8 +294,9 @@ def estimate_host(
 ) -> HostResources:
     """Return what a pod needs: ``processes`` API processes, the engine core and one worker per GPU.
 
-    CPU: 2 + GPUs (fact sheet 4.8) and the cores that prepare images. Memory: processor cache, pinned request state
-    of each rank (2.4), a loader buffer, every process, and the shared memory, which counts against the limit.
+    CPU: 2 + GPUs (fact sheet 4.8) and the cores that prepare images. Memory: processor cache, pinned request
+    state of each rank (2.4), a loader buffer, every process, and the shared memory, which counts against the
+    container's limit.
     """
     size = request.tensor_parallel_size
     positions = 4 if request.shape.text.mrope else 1
@@ -338,10 +340,10 @@ def _activations(request: MemoryRequest) -> ActivationPeaks:
 
 
 def _encoder_phase(request: MemoryRequest) -> int:
-    """Return the tower's live tensors: pixels, residuals, and the wider of MLP and attention (fact sheet 2.3).
+    """Return the tower's live tensors: pixels, residuals, the wider of MLP and attention (fact sheet 2.3).
 
-    The MLP holds its input projection (twice as wide with a gate) and the activated copy; attention holds the joint
-    projection, rotated queries and keys, and its output. Data mode deals whole images to ranks.
+    The MLP holds its input projection (twice as wide with a gate) and the activated copy; attention holds the
+    joint projection, rotated queries and keys, and its output. Data mode deals whole images to ranks.
     """
     vision, size = request.shape.vision, request.tensor_parallel_size
     whole = request.encoder_mode == "data" and request.shape.supports_encoder_data_parallel

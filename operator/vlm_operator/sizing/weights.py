@@ -1,4 +1,4 @@
-"""Weight bytes per rank, part by part, with the engine's sharding rules (fact sheet 6.3, corrected by 12.1)."""
+"""Weight bytes per rank, part by part, with the engine's sharding rules (fact sheet 6.3 and 12.1)."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -28,7 +28,7 @@ class WeightsBreakdown:
 
     @property
     def decoder_bytes(self) -> int:
-        """What every decode step reads: the language model without its input embedding, which is a look-up."""
+        """What a decode step reads: the language model without its input embedding, which is a look-up."""
         head = self.lm_head or self.embedding
         return self.attention + self.mlp + self.norms + head
 

@@ -1,4 +1,4 @@
-"""The shape of a checkpoint: every size that memory, sharding and context rules read, from its ``config.json``."""
+"""The shape of a checkpoint: every size that memory and sharding rules read, from its ``config.json``."""
 
 from vlm_operator.sizing.shape.read import ARCHITECTURES, read_shape
 from vlm_operator.sizing.shape.text import find_text_config

@@ -93,7 +93,7 @@ def read_shape(architecture: str, config: Mapping[str, Any]) -> ModelShape | Sha
     except (KeyError, TypeError, ValueError) as error:
         return ShapeRefusal(
             reason="IncompleteConfig",
-            message=f"the config.json of {architecture} lacks or garbles {error}; use the file that the model ships",
+            message=f"the config.json of {architecture} lacks or garbles {error}; use the model's own",
         )
     levels = len(_vision(config).get("deepstack_visual_indexes") or ()) if family.deepstack else 0
     return ModelShape(
@@ -134,7 +134,8 @@ def _refuse_tower(architecture: str, config: Mapping[str, Any]) -> ShapeRefusal 
     if known and tower not in known:
         return ShapeRefusal(
             reason="UnknownArchitecture",
-            message=f"the vision tower {tower!r} of {architecture} cannot be sized; known: {', '.join(sorted(known))}",
+            message=f"the vision tower {tower!r} of {architecture} cannot be sized; "
+            f"known: {', '.join(sorted(known))}",
         )
     version = str(config.get("version"))
     if architecture == "MiniCPMV" and version not in MINICPM_VERSIONS:

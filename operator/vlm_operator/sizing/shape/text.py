@@ -50,7 +50,7 @@ def find_text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def text_model_type(config: Mapping[str, Any]) -> str:
-    """Return the model type of the language model; MiniCPM-V names only the whole, its version tells the part."""
+    """Return the model type of the language model; MiniCPM-V names the whole, its version tells the part."""
     inner = config.get("text_config") or config.get("llm_config") or config
     model_type = str(inner.get("model_type") or config.get("model_type") or "")
     if model_type == "minicpmv":
@@ -121,8 +121,9 @@ def _count_window_layers(text: Mapping[str, Any], layers: int) -> int:
 def _rotary_tables(text: Mapping[str, Any], window_layers: int, layers: int) -> tuple[int, ...]:
     """Return the rows of each rotary table (fact sheet 12.1).
 
-    Plain M-RoPE builds four times the positions and the interleaved form (Qwen3-VL) one; linear scaling multiplies
-    them by its factor; models that mix window and full layers hold an unscaled table for the window layers too.
+    Plain M-RoPE builds four times the positions and the interleaved form (Qwen3-VL) one; linear scaling
+    multiplies them by its factor; models that mix window and full layers hold an unscaled table for the
+    window layers too.
     """
     rows = int(text["max_position_embeddings"])
     parameters = rope(text)

@@ -1,0 +1,226 @@
+"""Memory of one GPU and of one pod, against published start-up logs and worked examples."""
+
+import dataclasses
+
+import pytest
+
+from tests.conformance.model_shapes import shape_of
+from tests.conformance.vectors import DATA
+from vlm_operator.sizing.inventory import GpuKind
+from vlm_operator.sizing.kv_cache import kv_bytes_per_token, plan_kv_cache
+from vlm_operator.sizing.legality import check_gpu, check_tensor_parallel, derive_max_model_len
+from vlm_operator.sizing.memory import (
+    EncoderRefusal,
+    MemoryRequest,
+    breakdown,
+    capture_sizes,
+    encoder_budget,
+    estimate_host,
+    estimate_memory,
+)
+from vlm_operator.sizing.shape import ModelShape, ShapeRefusal, read_shape
+from vlm_operator.sizing.weights import count_parameters, weights_per_rank
+from vlm_operator.units import GIB, MIB
+
+GPU = GpuKind(
+    id="h100-80gb-sxm",
+    product="NVIDIA-H100-80GB-HBM3",
+    display_name="H100 80 GB SXM",
+    vendor="nvidia",
+    compute_capability=(9, 0),
+    driver_memory_bytes=81_559 * MIB,
+    engine_memory_bytes=int(79.18 * GIB),
+    engine_memory_certainty="measured",
+    bandwidth_bytes_per_second=3.35e12,
+    bf16_flops=989e12,
+    fp8_flops=1979e12,
+    link_bytes_per_second=450e9,
+    hourly_cents=688,
+)
+
+
+def _shape(model: str) -> ModelShape:
+    shape = shape_of(DATA, model)
+    assert shape is not None
+    return shape
+
+
+def _request(model: str = "Qwen/Qwen2.5-VL-7B-Instruct", size: int = 1) -> MemoryRequest:
+    return MemoryRequest(
+        shape=_shape(model),
+        gpu=GPU,
+        tensor_parallel_size=size,
+        utilization_percent=90,
+        max_num_seqs=256,
+        max_num_batched_tokens=2048,
+        max_model_len=32_768,
+        dummy_patches=65_536,
+        engine_tokens=16_384,
+    )
+
+
+@pytest.mark.parametrize(
+    ("image_tokens", "request_tokens", "gib"), [(15_552, 63_016, 107.7), (1_230, 5_728, 9.8)]
+)
+def test_kv_cache_of_32_requests_with_four_images_each(
+    image_tokens: int, request_tokens: int, gib: float
+) -> None:
+    # An image takes two more tokens in the prompt than in the encoder: its start and its end.
+    tokens = 4 * (image_tokens + 2) + 300 + 500
+    assert tokens == request_tokens
+    size = 32 * tokens * kv_bytes_per_token(_shape("Qwen/Qwen2.5-VL-7B-Instruct"), 1)
+    assert round(size / GIB, 1) == gib
+
+
+def test_weights_and_request_state_span_the_published_load_size() -> None:
+    # "Model loading took 15.63-15.67 GiB": weights, and part of the buffers that loading creates.
+    estimate = estimate_memory(_request())
+    assert estimate.weights.total / GIB == pytest.approx(15.65, rel=0.006)
+    assert estimate.weights.total < 15.63 * GIB
+    assert estimate.weights.total + estimate.buffers_bytes > 15.67 * GIB
+
+
+def test_memory_beyond_weights_and_kv_is_what_was_observed() -> None:
+    estimate = estimate_memory(_request())
+    beyond = estimate.activations.peak + estimate.buffers_bytes + estimate.non_torch_bytes
+    assert 2.1 <= beyond / GIB <= 2.4
+    assert estimate.activations.peak == estimate.activations.encoder
+
+
+@pytest.mark.parametrize(
+    ("model", "observed"),
+    [("Qwen/Qwen2.5-VL-7B-Instruct", 0.51), ("google/gemma-3-27b-it", 1.02)],
+)
+def test_cuda_graphs_are_near_the_observed_ones(model: str, observed: float) -> None:
+    assert estimate_memory(_request(model)).cuda_graphs_bytes / GIB == pytest.approx(observed, rel=0.25)
+
+
+def test_a_small_batch_captures_few_graphs() -> None:
+    small = dataclasses.replace(_request(), max_num_seqs=8)
+    assert capture_sizes(small) == (1, 2, 4, 8, 16)
+    assert len(capture_sizes(_request())) == 51
+
+
+def test_parallel_ranks_share_the_model_and_pay_for_nccl() -> None:
+    one, four = estimate_memory(_request()), estimate_memory(_request(size=4))
+    assert four.weights.total < one.weights.total / 3
+    assert four.kv_available_bytes > one.kv_available_bytes
+    assert one.outside.nccl == 0 < four.outside.nccl
+
+
+def test_a_model_that_is_too_large_leaves_negative_memory() -> None:
+    estimate = estimate_memory(_request("Qwen/Qwen2.5-VL-72B-Instruct"))
+    assert estimate.kv_available_bytes < 0
+
+
+def test_full_utilization_leaves_no_room_outside_the_budget() -> None:
+    assert estimate_memory(_request()).fits_outside
+    assert not estimate_memory(dataclasses.replace(_request(), utilization_percent=100)).fits_outside
+
+
+def test_breakdown_ends_with_the_headroom() -> None:
+    estimate = estimate_memory(_request())
+    table = breakdown(estimate, estimate.kv_available_bytes)
+    assert table.total_bytes == GPU.engine_memory_bytes
+    assert table.parts[-1].name == "headroom"
+    assert table.part("weights").size_bytes > table.part("weights, vision").size_bytes
+
+
+def test_a_prefix_lm_image_has_to_fit_into_one_step() -> None:
+    refused = encoder_budget(
+        max_num_batched_tokens=128,
+        max_tokens_per_item=256,
+        chunked=False,
+        limit=4,
+        max_model_len=8192,
+        max_num_seqs=64,
+    )
+    assert isinstance(refused, EncoderRefusal)
+    assert "256" in refused.message
+
+
+def test_host_memory_grows_with_context_and_gpus() -> None:
+    one, four = estimate_host(_request()), estimate_host(_request(size=4))
+    assert one.cpu_cores == 5
+    assert four.cpu_cores == 8
+    assert four.memory_bytes > one.memory_bytes
+    assert four.shared_memory_bytes == 5 * GIB
+    wide = dataclasses.replace(_request(), max_model_len=262_144, max_num_seqs=1024)
+    assert estimate_host(wide).memory_bytes - one.memory_bytes > 3.8 * GIB
+
+
+def test_sliding_windows_are_driven_by_the_batched_tokens() -> None:
+    # Fact sheet 12.11: one request of 32k on Gemma-3-27B.
+    needed = [
+        plan_kv_cache(
+            _shape("google/gemma-3-27b-it"),
+            1,
+            max_model_len=32_768,
+            max_in_flight_tokens=2 * batched,
+            available_bytes=20 * GIB,
+        ).needed_bytes
+        for batched in (2048, 8192)
+    ]
+    assert [round(size / GIB, 2) for size in needed] == [4.85, 10.48]
+
+
+def test_gpus_without_bfloat16_or_of_another_vendor_are_refused() -> None:
+    shape = _shape("Qwen/Qwen2.5-VL-7B-Instruct")
+    assert check_gpu(shape, GPU) == ()
+    old = dataclasses.replace(GPU, compute_capability=(7, 5), display_name="T4")
+    assert [v.rule for v in check_gpu(shape, old)] == ["NoBF16"]
+    other = dataclasses.replace(GPU, vendor="amd", compute_capability=None)
+    assert [v.rule for v in check_gpu(shape, other)] == ["UnsupportedVendor"]
+    unknown = dataclasses.replace(GPU, compute_capability=None)
+    assert [v.rule for v in check_gpu(shape, unknown)] == ["UnknownCapability"]
+
+
+def test_data_mode_rescues_a_tower_that_cannot_be_split() -> None:
+    shape = _shape("Qwen/Qwen2.5-VL-3B-Instruct")
+    assert [v.rule for v in check_tensor_parallel(shape, 8)] == ["vision_mlp"]
+    assert check_tensor_parallel(shape, 8, "data") == ()
+
+
+def test_odd_internvit_heads_replicate_the_attention() -> None:
+    shape = _shape("OpenGVLab/InternVL3-38B")
+    assert check_tensor_parallel(shape, 2) == ()
+    assert weights_per_rank(shape, 2).vision_tower > weights_per_rank(shape, 1).vision_tower * 0.6
+
+
+@pytest.mark.parametrize(
+    ("architecture", "config", "reason"),
+    [
+        ("NoSuchModel", {}, "UnknownArchitecture"),
+        (
+            "Qwen2VLForConditionalGeneration",
+            {"quantization_config": {"quant_method": "awq"}},
+            "QuantisedCheckpoint",
+        ),
+        ("Qwen2VLForConditionalGeneration", {"model_type": "qwen2_vl"}, "IncompleteConfig"),
+        ("MiniCPMV", {"model_type": "minicpmv", "version": 2.0}, "UnknownArchitecture"),
+        ("InternVLChatModel", {"llm_config": {"model_type": "qwen3_moe"}}, "UnknownArchitecture"),
+        (
+            "LlavaForConditionalGeneration",
+            {"model_type": "llava", "text_config": {"model_type": "llama"}},
+            "UnknownArchitecture",
+        ),
+    ],
+)
+def test_what_cannot_be_sized_is_refused(architecture: str, config: dict[str, object], reason: str) -> None:
+    refused = read_shape(architecture, config)
+    assert isinstance(refused, ShapeRefusal)
+    assert refused.reason == reason
+
+
+def test_sparse_llava_config_takes_class_defaults() -> None:
+    config = {
+        "text_config": {"model_type": "llama", "vocab_size": 32_064, "max_position_embeddings": 4096},
+        "vision_config": {"model_type": "clip_vision_model"},
+        "tie_word_embeddings": False,
+    }
+    shape = read_shape("LlavaForConditionalGeneration", config)
+    assert isinstance(shape, ModelShape)
+    assert count_parameters(shape) == count_parameters(_shape("llava-hf/llava-1.5-7b-hf"))
+    assert derive_max_model_len(config) == 4096
+    assert not isinstance(derive_max_model_len(config, 8192), int)
+    assert not isinstance(derive_max_model_len(config, 0), int)

@@ -34,10 +34,8 @@ def _ask(question: Callable[[ClusterClient], Awaitable[_T]]) -> _T:
 
 def _kubeconfig() -> str:
     """Return the file that kubectl would read."""
-    for file in os.environ.get("KUBECONFIG", "").split(os.pathsep):
-        if file:
-            return file
-    default = Path.home() / ".kube" / "config"
-    if not default.exists():
-        raise ClusterError(f"no kubeconfig: KUBECONFIG is not set and {default} does not exist")
-    return str(default)
+    named = [file for file in os.environ.get("KUBECONFIG", "").split(os.pathsep) if file]
+    file = named[0] if named else str(Path.home() / ".kube" / "config")
+    if not Path(file).is_file():
+        raise ClusterError(f"there is no kubeconfig {file}; name one with KUBECONFIG")
+    return file

@@ -80,10 +80,7 @@ def _headline(plan: Plan, asked: Asked, style: Style) -> list[str]:
     parts = (clean(answer), price, promise)
     answer_line = "    ".join(parts)
     lines = [style.paint("strong", row) for row in fold(title, COLUMNS)]
-    if len(answer_line) + 4 <= COLUMNS:
-        answer_line = (
-            f"{parts[0]:<32} {parts[1]:<32} {parts[2]}".rstrip() if len(parts[2]) < 30 else answer_line
-        )
+    if len(answer_line) + 2 <= COLUMNS:
         return [*lines, "", f"{style.paint('good', '✔')} {answer_line}"]
     return [*lines, "", f"{style.paint('good', '✔')} {parts[0]}    {parts[1]}", f"  {parts[2]}"]
 

@@ -17,7 +17,7 @@ def what_if(spec: VLMDeploymentSpec, inventory: Inventory, plan: Plan) -> tuple[
     for words, floor in (("twice the pixels", pixels * 2), ("half the pixels", pixels // 2)):
         outcome = _plan_with_floor(spec, inventory, floor)
         if outcome is not None:
-            rows.append(f"{words:<17}{_difference(plan, outcome)}")
+            rows.append(f"{words:<19}{_difference(plan, outcome)}")
     return tuple(rows)
 
 
@@ -36,8 +36,7 @@ def _difference(plan: Plan, other: Plan | NoFit) -> str:
     if plan.hourly_cents is not None and other.hourly_cents is not None:
         change = other.hourly_cents - plan.hourly_cents
         price = f"{'−' if change < 0 else '+'}${abs(change) / 100:.2f}/h"
-    replicas = f"{other.replicas} × {other.gpus_per_replica} × {other.gpu.display_name}"
-    return (
-        f"{price}   {replicas}   {other.tokens.image_max:,} tokens an image at most   "
-        f"TTFT p95 {seconds(other.latency.ttft.p95)}"
-    )
+    what = f"{other.gpus_per_replica} × {other.gpu.display_name}"
+    if other.replicas > 1:
+        what = f"{other.replicas} × ({what})"
+    return f"{price} on {what} · TTFT p95 {seconds(other.latency.ttft.p95)}"

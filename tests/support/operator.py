@@ -82,7 +82,7 @@ def operator_running(kubeconfig: Path, **env: str) -> Iterator[RunningOperator]:
         operator = RunningOperator(process, log_file)
         try:
             yield operator
-            if process.poll() not in {None, -signal.SIGKILL}:
+            if process.poll() not in {None, 0, -signal.SIGKILL}:
                 raise AssertionError(f"the operator ended by itself:\n{operator.log[-4000:]}")
         finally:
             operator.stop()

@@ -1,7 +1,7 @@
 """A first roofline of latency: seconds per phase from FLOPs and bytes.
 
-In: what one replica runs on (``Replica``) and what a request asks (``RequestWork``). Out: ``LatencyEstimate``.
-``judge.py`` is the only caller, through ``estimate_latency`` and ``sustainable_concurrency``; a measured model can
+In: what one replica runs on (``Replica``) and what a request asks (``RequestWork``). Out: ``RequestSeconds``.
+``judge.py`` is the only caller, through ``percentiles_seconds`` and ``requests_per_minute``; a measured model can
 replace this module without touching anything else.
 
 Where it stops being true: no queueing theory beyond a steady closed loop, no kernel tables, no burst within a

@@ -5,7 +5,7 @@ nearest misses and the changes that would make it fit. Deterministic: ties are b
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -188,7 +188,7 @@ def _empty_inventory(model: Model, inventory: Inventory) -> NoFit:
     return NoFit(model_id=model.id, reason="NoGPUs", message=message, candidates=0)
 
 
-def _no_fit(  # noqa: PLR0913 -- the whole question again, to try single changes of it
+def _no_fit(
     model: Model,
     workload: Workload,
     constraints: Constraints,
@@ -245,15 +245,13 @@ def _suggestions(
     return found + _latency_suggestion(constraints, cheapest)
 
 
-def _latency_suggestion(constraints: Constraints, cheapest: Any) -> list[str]:
+def _latency_suggestion(constraints: Constraints, cheapest: Callable[[Constraints], Plan | None]) -> list[str]:
     if not constraints.latency_targets:
         return []
     plan = cheapest(replace(constraints, latency_targets=()))
     if plan is None:
         return []
     seconds = plan.latency
-    return [
-        "slower targets (objectives): without them "
-        f"{plan.replicas} × {plan.gpus_per_replica} × {plan.gpu.display_name} gives TTFT p95 {seconds.ttft.p95:.2f} s, "
-        f"TPOT p95 {seconds.tpot.p95 * 1000:.0f} ms, request p95 {seconds.request.p95:.1f} s"
-    ]
+    gives = f"{plan.replicas} × {plan.gpus_per_replica} × {plan.gpu.display_name} gives TTFT p95 {seconds.ttft.p95:.2f} s"
+    rest = f"TPOT p95 {seconds.tpot.p95 * 1000:.0f} ms, request p95 {seconds.request.p95:.1f} s"
+    return [f"slower targets (objectives): without them {gives}, {rest}"]

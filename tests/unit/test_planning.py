@@ -1,0 +1,149 @@
+"""Plans of known situations: what must fit, what must not, and why."""
+
+from typing import Any
+
+import pytest
+
+from vlm_operator.api.validate import parse_resource
+from vlm_operator.errors import InputError
+from vlm_operator.planning import catalogue_inventory, plan_deployment
+from vlm_operator.sizing.plan import NoFit, Plan
+
+QWEN_7B = "Qwen/Qwen2.5-VL-7B-Instruct"
+QWEN_72B = "Qwen/Qwen2.5-VL-72B-Instruct"
+H100 = "NVIDIA-H100-80GB-HBM3"
+H200 = "NVIDIA-H200"
+
+
+def make_spec(model: str, size: tuple[int, int] = (1024, 1024), **fields: Any) -> dict[str, Any]:
+    workload = {
+        "images": {"sizes": [{"width": size[0], "height": size[1]}]},
+        "text": {"promptTokens": {"p50": 300, "p99": 300}},
+        "output": {"tokens": {"p50": 500, "max": 500}},
+        "traffic": {"concurrentRequests": 8},
+    }
+    workload |= fields.pop("workload", {})
+    return {"model": {"id": model}, "workload": workload} | fields
+
+
+def plan(spec: dict[str, Any]) -> Plan | NoFit:
+    document = {
+        "apiVersion": "vlm-operator.dev/v1alpha1",
+        "kind": "VLMDeployment",
+        "metadata": {"name": "test"},
+        "spec": spec,
+    }
+    return plan_deployment(parse_resource(document).spec, catalogue_inventory())
+
+
+def plan_on(gpu: str, most: int, **fields: Any) -> Plan | NoFit:
+    accelerators = {"allowed": [gpu], "maxPerReplica": most}
+    return plan(make_spec(QWEN_72B, (3840, 2160), accelerators=accelerators, scaling={"maxReplicas": 1}, **fields))
+
+
+def test_eight_4k_frames_at_once_on_the_72b_do_not_fit_on_two_h100() -> None:
+    verdict = plan_on(H100, 2)
+    assert isinstance(verdict, NoFit)
+    assert verdict.reason == "NoFit"
+    assert any("4 × " in suggestion for suggestion in verdict.suggestions), verdict.suggestions
+
+
+@pytest.mark.parametrize(("gpu", "gpus"), [(H100, 4), (H200, 2)])
+def test_eight_4k_frames_at_once_on_the_72b_fit_on_four_h100_or_two_h200(gpu: str, gpus: int) -> None:
+    verdict = plan_on(gpu, gpus)
+    assert isinstance(verdict, Plan), verdict
+    assert verdict.gpus_per_replica == gpus
+    assert verdict.concurrent_requests >= 8
+    assert verdict.tokens.image_max == 10_549
+
+
+@pytest.mark.parametrize("model", [QWEN_7B, "llava-hf/llava-1.5-7b-hf", "google/gemma-3-4b-it"])
+@pytest.mark.parametrize("size", [(224, 224), (1024, 768), (4032, 3024), (300, 3000)])
+@pytest.mark.parametrize("count", [1, 5])
+def test_every_declared_request_is_accepted_by_the_plan(model: str, size: tuple[int, int], count: int) -> None:
+    images = {"sizes": [{"width": size[0], "height": size[1]}], "perRequest": [{"count": count}]}
+    verdict = plan(make_spec(model, workload={"images": images}))
+    if isinstance(verdict, NoFit):
+        assert "ContextTooLong" in dict(verdict.by_reason), verdict
+        return
+    image = verdict.tokens.images[0]
+    assert count * image.prompt_tokens + 800 <= verdict.flags.max_model_len
+    assert verdict.flags.limit_mm_per_prompt["image"]["count"] >= count
+    assert verdict.flags.limit_mm_per_prompt["video"] == 0
+    assert all(limit.needed <= limit.limit for limit in verdict.limits)
+    assert verdict.memory.total_bytes == verdict.gpu.engine_memory_bytes
+    assert verdict.memory.part("headroom").size_bytes >= 0
+
+
+def test_a_quality_floor_caps_large_images_and_never_below_it() -> None:
+    floor = 1_003_520
+    verdict = plan(make_spec(QWEN_7B, (4032, 3024), quality={"minPixelsPerImage": floor}))
+    assert isinstance(verdict, Plan)
+    width, height = verdict.tokens.images[0].resized or (0, 0)
+    assert width * height >= floor
+    assert verdict.tokens.image_max < 15_552 / 10
+    assert verdict.flags.mm_processor_kwargs["max_pixels"] == verdict.cap_value
+
+
+def test_without_a_floor_no_declared_image_is_made_smaller() -> None:
+    verdict = plan(make_spec(QWEN_7B, (4032, 3024)))
+    assert isinstance(verdict, Plan)
+    assert verdict.tokens.images[0].tokens == 15_552
+
+
+def test_a_dropped_architecture_is_refused_with_the_last_engine_that_had_it() -> None:
+    verdict = plan(make_spec("meta-llama/Llama-3.2-11B-Vision-Instruct"))
+    assert isinstance(verdict, NoFit)
+    assert verdict.reason == "Unservable"
+    assert "0.10.2" in verdict.message
+
+
+def test_an_unknown_model_is_refused_with_the_nearest_names() -> None:
+    verdict = plan(make_spec("Qwen/Qwen2.5-VL-7B"))
+    assert isinstance(verdict, NoFit)
+    assert verdict.reason == "UnknownModel"
+    assert QWEN_7B in verdict.message
+
+
+def test_an_unknown_gpu_is_an_input_error_at_its_field() -> None:
+    with pytest.raises(InputError, match=r"accelerators\.allowed\[0\].*NVIDIA-H900"):
+        plan(make_spec(QWEN_7B, accelerators={"allowed": ["NVIDIA-H900"]}))
+
+
+def test_an_unknown_engine_version_is_refused() -> None:
+    verdict = plan(make_spec(QWEN_7B, engine={"version": "0.10.2"}))
+    assert isinstance(verdict, NoFit)
+    assert verdict.reason == "Unservable"
+
+
+def test_the_same_input_gives_the_same_plan() -> None:
+    assert plan(make_spec(QWEN_7B)) == plan(make_spec(QWEN_7B))
+
+
+def test_a_gpu_without_a_price_ranks_after_every_priced_one() -> None:
+    unpriced = [shape.gpu.product for shape in catalogue_inventory().shapes if shape.gpu.hourly_cents is None]
+    verdict = plan(make_spec(QWEN_7B, accelerators={"allowed": [*unpriced, H100]}))
+    assert isinstance(verdict, Plan)
+    assert verdict.gpu.product == H100
+
+
+def test_more_traffic_never_costs_less() -> None:
+    costs = []
+    for concurrent in (1, 8, 64, 512):
+        verdict = plan(make_spec(QWEN_7B, workload={"traffic": {"concurrentRequests": concurrent}}))
+        assert isinstance(verdict, Plan)
+        costs.append(verdict.hourly_cents or 0)
+    assert costs == sorted(costs)
+
+
+def test_a_price_limit_refuses_what_costs_more_and_says_what_would_do() -> None:
+    verdict = plan(make_spec(QWEN_72B, accelerators={"maxHourlyCostCents": 10}))
+    assert isinstance(verdict, NoFit)
+    assert any("maxHourlyCostCents" in suggestion for suggestion in verdict.suggestions)
+
+
+def test_objectives_that_are_too_fast_are_refused_with_what_is_possible() -> None:
+    verdict = plan(make_spec(QWEN_7B, objectives={"ttft": {"percentile": 95, "milliseconds": 1}}))
+    assert isinstance(verdict, NoFit)
+    assert "Latency" in dict(verdict.by_reason)
+    assert any("objectives" in suggestion for suggestion in verdict.suggestions)

@@ -1,11 +1,15 @@
 """A valid VLMDeployment becomes a resource; YAML text keeps its lines."""
 
+import contextlib
 from collections import UserDict
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.unit.test_api_refusals import valid_document
+from tests.unit.test_api_refusals import REFUSALS, valid_document, with_value
 from vlm_operator.api.spec import VLMDeploymentSpec
 from vlm_operator.api.validate import load_resources, parse_resource
 from vlm_operator.errors import InputError, Problem
@@ -122,3 +126,30 @@ def test_text_that_is_no_resource_is_refused_with_its_line(text: str, line: int 
     problems = problems_in(text)
     assert any(words in problem.message for problem in problems), problems
     assert line is None or line in {problem.line for problem in problems}
+
+
+@pytest.mark.parametrize("value", ["!!binary aGk=", ".nan", ".inf", '"\\ud800"', "9" * 500, "!!set {a, b}", "~"])
+def test_values_that_json_does_not_know_are_refused_at_their_line(value: str) -> None:
+    for field in ("width: 10", "id: a/b"):
+        name = field.split(":", maxsplit=1)[0]
+        problems = problems_in(VALID.replace(field, f"{name}: {value}"))
+        assert all(problem.line for problem in problems)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(at=st.sampled_from(sorted({at for at, *_ in REFUSALS.values()})), value=JSON)
+def test_any_value_anywhere_is_taken_or_refused(at: str, value: Any) -> None:
+    with contextlib.suppress(InputError):
+        parse_resource(with_value(at, value))
+
+
+@given(st.text(alphabet="ab:-[]{}&*!? \n\t\"'#|>%@0.~,", max_size=40))
+def test_any_text_is_taken_or_refused(text: str) -> None:
+    with contextlib.suppress(InputError):
+        load_resources(text, "file.yaml")

@@ -72,9 +72,7 @@ class ApiModel(BaseModel):
         return self
 
     @classmethod
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler, /
-    ) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler, /) -> dict[str, Any]:
         """Return the JSON schema with the rules as ``x-kubernetes-validations``."""
         schema = handler.resolve_ref_schema(handler(core_schema))
         if cls.rules:

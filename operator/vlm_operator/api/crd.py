@@ -13,8 +13,7 @@ from vlm_operator.api.spec import VLMDeploymentSpec
 from vlm_operator.api.status import VLMDeploymentStatus
 
 NAME_RULE: Final = Rule(
-    cel=f"self.metadata.name.size() <= {names.MAX_NAME_LENGTH}"
-    f" && self.metadata.name.matches('{names.NAME_PATTERN}')",
+    cel=f"self.metadata.name.size() <= {names.MAX_NAME_LENGTH} && self.metadata.name.matches('{names.NAME_PATTERN}')",
     message=names.NAME_MESSAGE,
     holds=lambda _: True,
 )
@@ -127,9 +126,7 @@ def _structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> di
     if "description" in result:
         result["description"] = " ".join(result["description"].split())
     if "properties" in merged:
-        result["properties"] = {
-            name: _structural(value, definitions) for name, value in merged["properties"].items()
-        }
+        result["properties"] = {name: _structural(value, definitions) for name, value in merged["properties"].items()}
     if "items" in merged:
         result["items"] = _structural(merged["items"], definitions)
     if isinstance(merged.get("additionalProperties"), Mapping):

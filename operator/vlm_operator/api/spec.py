@@ -90,9 +90,9 @@ class Model(ApiModel):
         ),
     ]
     """id is the model's name on the hub, such as Qwen/Qwen2.5-VL-7B-Instruct. Required."""
-    revision: (
-        Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")] | None
-    ) = None
+    revision: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")] | None = (
+        None
+    )
     """revision is a commit, tag or branch; a commit is recommended. Default: the hub's main branch."""
     trust_remote_code: bool = False
     """trustRemoteCode lets the engine run code from the model's repository. Default: false."""
@@ -299,9 +299,7 @@ class Scaling(ApiModel):
             quoted=("minReplicas", "maxReplicas"),
             message="minReplicas is more than maxReplicas; swap them or raise maxReplicas",
             field="minReplicas",
-            holds=lambda it: (
-                it.min_replicas is None or it.max_replicas is None or it.min_replicas <= it.max_replicas
-            ),
+            holds=lambda it: it.min_replicas is None or it.max_replicas is None or it.min_replicas <= it.max_replicas,
         ),
     )
 
@@ -318,15 +316,13 @@ class EnvVar(ApiModel):
 class Engine(ApiModel):
     """The model server."""
 
-    version: (
-        Annotated[str, Field(max_length=64, pattern=r"^[0-9]+\.[0-9]+\.[0-9]+([.+-]?[A-Za-z0-9]+)*$")] | None
-    ) = None
+    version: Annotated[str, Field(max_length=64, pattern=r"^[0-9]+\.[0-9]+\.[0-9]+([.+-]?[A-Za-z0-9]+)*$")] | None = (
+        None
+    )
     """version is the vLLM version to plan for and to run. Default: the newest that the catalogue knows."""
     image: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\s]+$")] | None = None
     """image is the container image. Default: vllm/vllm-openai at the version's tag."""
-    env: Annotated[
-        tuple[EnvVar, ...], Field(max_length=64, json_schema_extra=list_map("name")), unique_by("name")
-    ] = ()
+    env: Annotated[tuple[EnvVar, ...], Field(max_length=64, json_schema_extra=list_map("name")), unique_by("name")] = ()
     """env are environment variables of the server. Default: none beside those of the operator."""
 
 

@@ -196,9 +196,7 @@ class Summary(ApiModel):
 class VLMDeploymentStatus(ApiModel):
     """What the operator found and did."""
 
-    conditions: Annotated[
-        tuple[Condition, ...] | None, Field(max_length=16, json_schema_extra=list_map("type"))
-    ] = None
+    conditions: Annotated[tuple[Condition, ...] | None, Field(max_length=16, json_schema_extra=list_map("type"))] = None
     """conditions are Accepted, Sized, Applied, Available and Ready."""
     observed_generation: LongCount | None = None
     """observedGeneration is the generation of the spec that this status speaks of."""

@@ -74,9 +74,7 @@ def load_resources(text: str, source: str) -> list[Resource]:
 
 def _load(document: Document, source: str) -> Resource:
     if not isinstance(document.value, Mapping):
-        message = (
-            f"{source} holds {document.kind} where a {names.KIND} is expected; start with apiVersion and kind"
-        )
+        message = f"{source} holds {document.kind} where a {names.KIND} is expected; start with apiVersion and kind"
         raise InputError([Problem(path="", message=message, line=document.line)])
     if document.problems:
         raise InputError(document.problems)
@@ -122,17 +120,20 @@ def _parse_spec(spec: Any, problems: list[Problem]) -> VLMDeploymentSpec | None:
         problems.append(Problem(path="spec", message="must be an object with model and workload"))
         return None
     empty = list(_find_empty(spec, "spec"))
-    problems += [
-        Problem(path=path, message="has no value; write one, or leave the field out") for path in empty
-    ]
+    problems += [Problem(path=path, message="has no value; write one, or leave the field out") for path in empty]
     try:
-        text = json.dumps(spec, default=dict)
+        text = json.dumps(spec, default=_as_json)
         return VLMDeploymentSpec.model_validate_json(text, by_alias=True, by_name=False)
     except ValidationError as error:
         for details in error.errors(include_url=False):
             found = explain(details, VLMDeploymentSpec, "spec")
             problems += [problem for problem in found if problem.path not in empty]
         return None
+
+
+def _as_json(value: Any) -> Any:
+    """Return what JSON holds for a mapping that is no dict, and the text of anything else, such as bytes."""
+    return dict(value) if isinstance(value, Mapping) else str(value)
 
 
 def _find_empty(value: Any, path: str) -> Iterator[str]:

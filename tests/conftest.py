@@ -5,5 +5,8 @@ import pytest
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--vectors", metavar="DIR", default=None, help="read the conformance rows from DIR (*.jsonl or *.jsonl.gz)"
+        "--vectors",
+        metavar="DIR",
+        default=None,
+        help="read the conformance rows from DIR (*.jsonl, *.jsonl.gz)",
     )

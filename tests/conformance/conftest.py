@@ -1,7 +1,5 @@
 """Leaves out rows that no rule is built for, and says which."""
 
-from collections.abc import Sequence
-
 import pytest
 
 UNBUILT = pytest.StashKey[list[str]]()
@@ -23,7 +21,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    names: Sequence[str] = config.stash.get(UNBUILT, [])
+    names = config.stash.get(UNBUILT, [])
     if names:
         terminalreporter.section("conformance: rows left out, their architecture has no rule")
         for name in names:

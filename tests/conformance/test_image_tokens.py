@@ -33,7 +33,7 @@ def test_image_tokens(tokens_group: Group) -> None:
     rule = tokens_group.bind()
     if isinstance(rule, TokenRefusal):
         assert rule.reason in REFUSES_SETTING, rule.message
-        # A refusal covers a whole setting, so some row must show that the setting breaks requests or the server.
+        # A refusal covers a whole setting, so some row must show that it breaks requests or the server.
         assert any(row.get("error") or row.get("placeholder_mismatch") for row in tokens_group.rows), (
             rule.message
         )

@@ -1,4 +1,4 @@
-"""Where the conformance rows come from: a folder given with ``--vectors``, else the copy beside this module."""
+"""Where the conformance rows come from: the folder given with ``--vectors``, else the repository's copy."""
 
 import gzip
 import json

@@ -52,6 +52,7 @@ def own_control_plane() -> Iterator[ControlPlane]:
         yield plane
 
 
+@pytest.hookimpl(trylast=True)  # after -k and -m have chosen
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks every test of this folder, and gives the first of them time to build the server."""
     here = Path(__file__).parent

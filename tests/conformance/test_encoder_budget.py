@@ -1,8 +1,8 @@
 """Rows of encoder_budget.jsonl: budget, items and refusals, exact, from the row's tokens per item.
 
-Image-only rows go through ``encoder_budget``. Rows with a video are compared in the budget alone
-(``encoder_tokens``): the planner always renders ``video: 0``. The rows without chunked prefill need one more
-rule that the planner never meets (it never turns chunked prefill off) and are left out.
+Image-only rows go through ``encoder_budget``, rows with a video through its parts: the planner always renders
+``video: 0``. The rows without chunked prefill need one more rule that the planner never meets (it never turns
+chunked prefill off) and are left out.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.vectors import read_rows, vectors_folder
-from vlm_operator.sizing.memory import EncoderRefusal, encoder_budget, encoder_tokens
+from vlm_operator.sizing.memory import EncoderRefusal, encoder_budget, encoder_items, encoder_tokens
 
 FLOOR = 500
 
@@ -26,6 +26,23 @@ def test_every_budget_is_the_engines(pytestconfig: pytest.Config) -> None:
         wrong += [(row, difference) for difference in differences]
     assert wrong == []
     assert run >= FLOOR or pytestconfig.getoption("vectors")
+
+
+def _modalities(row: dict[str, Any], items: dict[str, int]) -> list[tuple[str, Any, Any]]:
+    budgets = {
+        name: encoder_items(
+            row["encoder_compute_budget"],
+            tokens_per_item=tokens,
+            limit=row["active_limits"][name],
+            max_model_len=row["max_model_len"],
+            max_num_seqs=row["max_num_seqs"],
+        )
+        for name, tokens in items.items()
+    }
+    return [
+        ("items_per_prompt", row["items_per_prompt"], {name: b.items_per_prompt for name, b in budgets.items()}),
+        ("items_per_batch", row["items_per_batch"], {name: b.items_per_batch for name, b in budgets.items()}),
+    ]
 
 
 def _items(row: dict[str, Any]) -> dict[str, int] | None:
@@ -53,7 +70,7 @@ def _figures(row: dict[str, Any]) -> list[tuple[str, Any, Any]]:
         ("cache", row["encoder_cache_size"], tokens),
     ]
     if set(items) != {"image"}:
-        return figures
+        return figures + _modalities(row, items)
     budget = encoder_budget(
         max_num_batched_tokens=row["max_num_batched_tokens"],
         max_tokens_per_item=items["image"],

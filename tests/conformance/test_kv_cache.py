@@ -1,8 +1,8 @@
 """Rows of kv_cache.jsonl: groups, blocks, capacity and verdict, exact.
 
 The repository's copy holds every row of the architectures that can be sized, 2,422 of 5,105. Run are their
-default rows, KV in bf16 and fp8. Left out: ``no_hybrid_manager`` rows (the planner never renders that flag), and
-fp8 on compute capability 8.0, which the attention backend refuses and the planner never asks for.
+default rows, KV in bf16 and fp8. Left out: ``no_hybrid_manager`` rows (the planner never renders that flag) and fp8
+on compute capability 8.0, which the attention backend refuses and the planner never asks for.
 """
 
 from typing import Any

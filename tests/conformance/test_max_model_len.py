@@ -1,8 +1,8 @@
 """Rows of max_model_len.jsonl: the derived context length, exact.
 
 Left out, with the reason: rows whose environment raises the limit and rows that disable sliding windows (the
-planner never sets either); checkpoints whose config.json has no length and whose class is not built; checkpoints
-whose processor or config class stops the engine before it looks at the length.
+planner never sets either); checkpoints whose config.json has no length and whose class is not built;
+checkpoints whose processor or config class stops the engine before it looks at the length.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Rows of weights.jsonl: parameters, their split and bytes per rank, within 0.5 %. Quantised rows are not built."""
+"""Rows of weights.jsonl: parameters, split and bytes per rank within 0.5 %; quantised rows are not built."""
 
 from typing import Any
 
@@ -33,11 +33,7 @@ def test_published_parameter_totals(pytestconfig: pytest.Config) -> None:
     wrong = []
     for model, card in model_configs(folder).items():
         shape = shape_of(folder, model)
-        if (
-            shape is not None
-            and card["params_total"]
-            and _far(count_parameters(shape).total, card["params_total"])
-        ):
+        if shape is not None and card["params_total"] and _far(count_parameters(shape).total, card["params_total"]):
             wrong.append((model, card["params_total"], count_parameters(shape).total))
     assert wrong == []
 
@@ -74,9 +70,5 @@ def _rank_differences(shape: ModelShape, row: dict[str, Any]) -> list[tuple[Any,
             pairs = [("params", got.parameter_bytes), ("load_bytes", got.total)]
             wrong += [(row["model"], mode, size, n, rank[n], v) for n, v in pairs if _far(v, rank[n])]
             parts = rank["by_component"].items()
-            wrong += [
-                (row["model"], mode, size, n, v, getattr(got, n))
-                for n, v in parts
-                if _far(getattr(got, n), v)
-            ]
+            wrong += [(row["model"], mode, size, n, v, getattr(got, n)) for n, v in parts if _far(getattr(got, n), v)]
     return wrong

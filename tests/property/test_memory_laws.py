@@ -98,9 +98,7 @@ def test_the_longest_context_is_the_last_that_starts(shape: object, available: i
             found, 1, max_model_len=length, max_in_flight_tokens=2 * batched, available_bytes=available
         ).starts
 
-    plan = plan_kv_cache(
-        found, 1, max_model_len=131_072, max_in_flight_tokens=2 * batched, available_bytes=available
-    )
+    plan = plan_kv_cache(found, 1, max_model_len=131_072, max_in_flight_tokens=2 * batched, available_bytes=available)
     longest = longest_context(plan, available, 131_072)
     assert longest == 0 or starts(longest)
     assert longest == 131_072 or not starts(longest + 1)

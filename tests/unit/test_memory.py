@@ -59,12 +59,8 @@ def _request(model: str = "Qwen/Qwen2.5-VL-7B-Instruct", size: int = 1) -> Memor
     )
 
 
-@pytest.mark.parametrize(
-    ("image_tokens", "request_tokens", "gib"), [(15_552, 63_016, 107.7), (1_230, 5_728, 9.8)]
-)
-def test_kv_cache_of_32_requests_with_four_images_each(
-    image_tokens: int, request_tokens: int, gib: float
-) -> None:
+@pytest.mark.parametrize(("image_tokens", "request_tokens", "gib"), [(15_552, 63_016, 107.7), (1_230, 5_728, 9.8)])
+def test_kv_cache_of_32_requests_with_four_images_each(image_tokens: int, request_tokens: int, gib: float) -> None:
     # An image takes two more tokens in the prompt than in the encoder: its start and its end.
     tokens = 4 * (image_tokens + 2) + 300 + 500
     assert tokens == request_tokens

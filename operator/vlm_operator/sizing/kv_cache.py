@@ -101,8 +101,7 @@ def plan_kv_cache(
     if len(groups) > 1:
         per_block = _group_size(shape) * page
     blocks = sum(
-        len(group.layers) * _blocks(group, max_model_len, block_size, max_in_flight_tokens)
-        for group in groups
+        len(group.layers) * _blocks(group, max_model_len, block_size, max_in_flight_tokens) for group in groups
     )
     num_blocks = max(0, available_bytes) // per_block
     concurrency = num_blocks / blocks
@@ -119,6 +118,11 @@ def plan_kv_cache(
         tokens=int(concurrency * max_model_len),
         concurrency=concurrency,
     )
+
+
+def count_groups(shape: ModelShape) -> int:
+    """Return how many groups, and so block tables, the cache has."""
+    return sum(len(group.layers) for group in _groups(shape, 0))
 
 
 def longest_context(plan: KVCachePlan, available_bytes: int, limit: int) -> int:

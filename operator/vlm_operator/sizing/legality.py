@@ -105,9 +105,7 @@ def derive_max_model_len(config: Mapping[str, Any], requested: int | None = None
     text = find_text_config(config)
     limit = _limit(config, text)
     if requested is None or requested == -1:
-        original = rope(text).get("original_max_position_embeddings") or text.get(
-            "original_max_position_embeddings"
-        )
+        original = rope(text).get("original_max_position_embeddings") or text.get("original_max_position_embeddings")
         return int(original) if _rope_type(text) in {"longrope", "su"} and original else limit
     if requested < 1:
         return LengthRefusal(reason="InvalidContext", message=f"max_model_len {requested} is below 1 token")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from vlm_operator.sizing.inventory import GpuKind
+from vlm_operator.sizing.kv_cache import BLOCK_TOKENS, count_groups
 from vlm_operator.sizing.shape import ModelShape
 from vlm_operator.sizing.weights import EncoderMode, WeightsBreakdown, weights_per_rank
 from vlm_operator.units import GIB, MIB, ceil_div
@@ -132,8 +133,6 @@ class MemoryRequest:
     dummy_patches: int
     engine_tokens: int
     items: int = 1
-    kv_block_tokens: int = 16
-    kv_groups: int = 1
 
     @property
     def max_in_flight_tokens(self) -> int:
@@ -211,12 +210,22 @@ def encoder_budget(
     budget = encoder_tokens({"image": max_tokens_per_item}, max_num_batched_tokens, chunked=chunked)
     if isinstance(budget, EncoderRefusal):
         return budget
-    per_prompt = max(1, min(limit, max_model_len // max_tokens_per_item))
-    return EncoderBudget(
-        tokens=budget,
-        items_per_prompt=per_prompt,
-        items_per_batch=max(1, min(budget // max_tokens_per_item, max_num_seqs * per_prompt)),
+    return encoder_items(
+        budget,
+        tokens_per_item=max_tokens_per_item,
+        limit=limit,
+        max_model_len=max_model_len,
+        max_num_seqs=max_num_seqs,
     )
+
+
+def encoder_items(
+    budget: int, *, tokens_per_item: int, limit: int, max_model_len: int, max_num_seqs: int
+) -> EncoderBudget:
+    """Return the items of one modality that a prompt and a batch may carry within ``budget`` tokens."""
+    per_prompt = max(1, min(limit, max_model_len // tokens_per_item))
+    per_batch = max(1, min(budget // tokens_per_item, max_num_seqs * per_prompt))
+    return EncoderBudget(tokens=budget, items_per_prompt=per_prompt, items_per_batch=per_batch)
 
 
 def encoder_tokens(
@@ -282,9 +291,7 @@ def breakdown(estimate: MemoryEstimate, kv_bytes: int) -> MemoryBreakdown:
     )
     parts = [MemoryPart(name=name, size_bytes=_whole(size), note=note) for name, size, note in sizes]
     parts.append(MemoryPart(name="KV cache", size_bytes=max(0, kv_bytes) // MIB * MIB))
-    parts.append(
-        MemoryPart(name="outside budget", size_bytes=_whole(outside.total), note="CUDA context, NCCL, caches")
-    )
+    parts.append(MemoryPart(name="outside budget", size_bytes=_whole(outside.total), note="CUDA context, NCCL, caches"))
     rest = estimate.engine_total_bytes - sum(part.size_bytes for part in parts)
     return MemoryBreakdown(parts=(*parts, MemoryPart(name="headroom", size_bytes=rest)))
 
@@ -358,9 +365,10 @@ def _encoder_phase(request: MemoryRequest) -> int:
 
 def _outside(request: MemoryRequest) -> OutsideBudget:
     """Return what is allocated before the first snapshot or after profiling (fact sheet 2.1, 2.4, 4.4)."""
-    blocks = ceil_div(request.max_model_len, request.kv_block_tokens)
-    tables = 2 * request.kv_groups * request.max_num_seqs * blocks * 4
-    slots = request.kv_groups * request.max_num_batched_tokens * 8
+    groups = count_groups(request.shape)
+    blocks = ceil_div(request.max_model_len, BLOCK_TOKENS)
+    tables = 2 * groups * request.max_num_seqs * blocks * 4
+    slots = groups * request.max_num_batched_tokens * 8
     cached = max(request.max_num_batched_tokens, request.engine_tokens)
     return OutsideBudget(
         context=CONTEXT_BYTES,

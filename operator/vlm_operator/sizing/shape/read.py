@@ -48,9 +48,7 @@ ARCHITECTURES: Final[Mapping[str, _Family]] = {
         read_vision=lambda c, h: towers.read_pixtral(_vision(c), h, int(c.get("spatial_merge_size", 2)))
     ),
     "MiniCPMV": _Family(
-        read_vision=lambda c, h: towers.read_minicpm(
-            _vision(c), h, int(c.get("query_num", 64)), str(c.get("version"))
-        ),
+        read_vision=lambda c, h: towers.read_minicpm(_vision(c), h, int(c.get("query_num", 64)), str(c.get("version"))),
         data_parallel=True,
     ),
 }
@@ -134,8 +132,7 @@ def _refuse_tower(architecture: str, config: Mapping[str, Any]) -> ShapeRefusal 
     if known and tower not in known:
         return ShapeRefusal(
             reason="UnknownArchitecture",
-            message=f"the vision tower {tower!r} of {architecture} cannot be sized; "
-            f"known: {', '.join(sorted(known))}",
+            message=f"the vision tower {tower!r} of {architecture} cannot be sized; known: {', '.join(sorted(known))}",
         )
     version = str(config.get("version"))
     if architecture == "MiniCPMV" and version not in MINICPM_VERSIONS:

@@ -29,9 +29,7 @@ class _Layer:
     def mlp(self) -> int:
         """Split by tensor parallelism: two matrices, three with a gate, and the column-parallel biases."""
         columns = 2 if self.gated else 1
-        return (columns + 1) * self.hidden * self.intermediate + (
-            columns * self.intermediate if self.mlp_bias else 0
-        )
+        return (columns + 1) * self.hidden * self.intermediate + (columns * self.intermediate if self.mlp_bias else 0)
 
     @property
     def other(self) -> int:
@@ -54,9 +52,7 @@ def read_qwen2_vl(vision: Mapping[str, Any], text_hidden: int) -> VisionShape:
 def read_qwen2_5_vl(vision: Mapping[str, Any], text_hidden: int) -> VisionShape:
     """Qwen2.5-VL: a gated MLP and RMS norms."""
     width = int(vision.get("hidden_size") or 1280)
-    layer = _Layer(
-        hidden=width, intermediate=int(vision.get("intermediate_size") or 3420), gated=True, norms=2 * width
-    )
+    layer = _Layer(hidden=width, intermediate=int(vision.get("intermediate_size") or 3420), gated=True, norms=2 * width)
     return _qwen(vision, layer, int(vision.get("out_hidden_size") or text_hidden), merger_norm=width)
 
 
@@ -116,9 +112,7 @@ class _Projector:
     buffer_bytes: int = 0
 
 
-def _plain(
-    vision: Mapping[str, Any], layer: _Layer, layers: int, other: int, projector: _Projector
-) -> VisionShape:
+def _plain(vision: Mapping[str, Any], layer: _Layer, layers: int, other: int, projector: _Projector) -> VisionShape:
     patch = int(vision.get("patch_size") or 14)
     return VisionShape(
         layers=layers,
@@ -173,9 +167,7 @@ def read_minicpm(vision: Mapping[str, Any], text_hidden: int, queries: int, vers
     width = int(vision.get("hidden_size") or 1152)
     rows = 70**2 + (36_000 if version == "4.5" else 0)
     resampler = width * text_hidden + queries * text_hidden + 5 * text_hidden**2 + 10 * text_hidden
-    projector = _Projector(
-        out_width=text_hidden, split=0, other=resampler, buffer_bytes=rows * text_hidden * 2
-    )
+    projector = _Projector(out_width=text_hidden, split=0, other=resampler, buffer_bytes=rows * text_hidden * 2)
     return _siglip(vision, projector)
 
 

@@ -1,0 +1,154 @@
+"""What holds for every image and setting of a counting rule."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS
+from vlm_operator.sizing.tokens.longest_edge import LongestEdge
+from vlm_operator.sizing.tokens.native_grid import NativeGrid
+from vlm_operator.sizing.tokens.pan_scan import PanScan, PanScanShape
+from vlm_operator.sizing.tokens.slices import Slices, SliceShape
+from vlm_operator.sizing.tokens.tiles import Tiles, TileShape
+from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, ServerSettings
+
+SHIPPED = ServerSettings()
+SIDES = st.one_of(st.integers(1, 300), st.integers(1, 12_000))
+SIZES = st.tuples(SIDES, SIDES)
+LONG = st.tuples(st.integers(1, 120), st.integers(1, 200)).map(lambda pair: (pair[0], pair[0] * pair[1]))
+
+
+@st.composite
+def native_grids(draw: st.DrawFn) -> NativeGrid:
+    patch_size = draw(st.sampled_from([14, 16]))
+    least = draw(st.integers(1, 2_000_000))
+    return NativeGrid(
+        settings=SHIPPED,
+        model_id="",
+        patch_size=patch_size,
+        merge_size=2,
+        min_pixels=least,
+        max_pixels=draw(st.integers(max(least, 4 * patch_size**2), 20_000_000)),
+    )
+
+
+@st.composite
+def longest_edges(draw: st.DrawFn) -> LongestEdge:
+    return LongestEdge(
+        settings=SHIPPED,
+        model_id="",
+        patch_size=draw(st.sampled_from([14, 16])),
+        merge_size=draw(st.sampled_from([1, 2])),
+        longest_edge=draw(st.integers(1, 4096)),
+        rounding=draw(st.sampled_from(["floor", "nearest"])),
+    )
+
+
+@st.composite
+def pan_scans(draw: st.DrawFn) -> PanScan:
+    shape = PanScanShape(
+        tokens_per_view=256,
+        patches_per_view=4096,
+        enabled=draw(st.booleans()),
+        max_crops=draw(st.integers(1, 12)),
+        min_crop_size=draw(st.integers(1, 900)),
+        min_ratio=draw(st.floats(1, 3)),
+    )
+    return PanScan(settings=SHIPPED, model_id="", image_size=896, shape=shape)
+
+
+@st.composite
+def tiles(draw: st.DrawFn) -> Tiles:
+    least = draw(st.integers(1, 4))
+    shape = TileShape(
+        tile_size=448,
+        tokens_per_tile=256,
+        patches_per_tile=1024,
+        min_tiles=least,
+        max_tiles=draw(st.integers(least, 40)),
+        thumbnail=draw(st.booleans()),
+    )
+    return Tiles(settings=SHIPPED, model_id="", shape=shape, lever="hf_overrides")
+
+
+@st.composite
+def slices(draw: st.DrawFn) -> Slices:
+    shape = SliceShape(
+        scale=448, patch_size=14, tokens_per_slice=64, max_slices=draw(st.integers(1, 40)), image_id=True
+    )
+    return Slices(settings=SHIPPED, model_id="", shape=shape)
+
+
+RULES = st.one_of(native_grids(), longest_edges(), pan_scans(), tiles(), slices())
+
+
+@given(RULES, st.one_of(SIZES, LONG))
+@settings(max_examples=600, deadline=None)
+def test_a_count_is_positive_and_never_above_the_true_maximum(rule: ImageRule, size: tuple[int, int]) -> None:
+    answer = rule.count_image(*size)
+    if not isinstance(answer, ImageTokens):
+        return
+    assert 0 < answer.embed_tokens <= rule.maximum().true_tokens
+    assert answer.embed_tokens <= answer.placeholder_length <= answer.prompt_tokens
+    assert answer.vit_patches > 0
+
+
+@given(RULES)
+@settings(max_examples=200, deadline=None)
+def test_the_dummy_image_is_below_the_true_maximum(rule: ImageRule) -> None:
+    maximum = rule.maximum()
+    assert 0 < maximum.dummy_tokens <= maximum.true_tokens
+    if maximum.dummy_size[0] * maximum.dummy_size[1] <= MAX_DECODED_PIXELS:
+        answer = rule.count_image(*maximum.dummy_size)
+        assert isinstance(answer, ImageTokens)
+        assert (answer.embed_tokens, answer.vit_patches) == (maximum.dummy_tokens, maximum.dummy_patches)
+
+
+@given(st.one_of(native_grids(), longest_edges(), pan_scans()), st.one_of(SIZES, LONG))
+@settings(max_examples=300, deadline=None)
+def test_turning_an_image_changes_nothing(rule: ImageRule, size: tuple[int, int]) -> None:
+    upright, turned = rule.count_image(*size), rule.count_image(size[1], size[0])
+    assert type(upright) is type(turned)
+    if isinstance(upright, ImageTokens) and isinstance(turned, ImageTokens):
+        assert upright.embed_tokens == turned.embed_tokens
+        assert upright.vit_patches == turned.vit_patches
+
+
+@given(native_grids(), SIZES, st.integers(0, 5_000_000))
+@settings(max_examples=300, deadline=None)
+def test_more_pixels_allowed_is_never_fewer_tokens(rule: NativeGrid, size: tuple[int, int], more: int) -> None:
+    low = rule.count_image(*size)
+    high = replace(rule, max_pixels=rule.max_pixels + more).count_image(*size)
+    if isinstance(low, ImageTokens) and isinstance(high, ImageTokens):
+        assert low.embed_tokens <= high.embed_tokens
+
+
+@given(longest_edges(), SIZES, st.integers(0, 500))
+@settings(max_examples=300, deadline=None)
+def test_a_longer_edge_is_never_fewer_tokens(rule: LongestEdge, size: tuple[int, int], more: int) -> None:
+    low = rule.count_image(*size)
+    high = replace(rule, longest_edge=rule.longest_edge + more).count_image(*size)
+    assert isinstance(low, ImageTokens)
+    assert isinstance(high, ImageTokens)
+    assert low.embed_tokens <= high.embed_tokens
+
+
+@given(st.one_of(native_grids(), longest_edges()), st.lists(SIZES, max_size=5), st.integers(1, 4_000_000))
+@settings(max_examples=150, deadline=None)
+def test_the_tightest_cap_keeps_the_pixels_asked_for(
+    rule: NativeGrid | LongestEdge, sizes: list[tuple[int, int]], min_pixels: int
+) -> None:
+    cap = rule.tightest_cap(sizes, min_pixels)
+    assert cap is not None
+    kwargs = cap.mm_processor_kwargs
+    capped: ImageRule
+    if isinstance(rule, NativeGrid):
+        capped = replace(rule, max_pixels=kwargs.get("max_pixels", rule.max_pixels))
+    else:
+        capped = replace(rule, longest_edge=kwargs.get("size", {}).get("longest_edge", rule.longest_edge))
+    for size in sizes:
+        before, after = rule.count_image(*size), capped.count_image(*size)
+        if isinstance(before, ImageTokens) and isinstance(after, ImageTokens):
+            square = rule.unit**2
+            assert after.embed_tokens * square >= min(before.embed_tokens * square, min_pixels)

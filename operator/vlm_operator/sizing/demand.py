@@ -63,8 +63,7 @@ def measure_demand(workload: Workload, rule: ImageRule) -> Demand | TokenRefusal
             share.share * tokens.vit_patches for share, tokens in zip(shares, counted, strict=True)
         )
         / mean_prompt,
-        mean_megapixels_per_token=sum(share.share * share.width * share.height / 1e6 for share in shares)
-        / mean_prompt,
+        mean_megapixels_per_token=sum(share.share * share.width * share.height / 1e6 for share in shares) / mean_prompt,
         prompt_tokens_max=workload.prompt_tokens_max + max(requests),
     )
 
@@ -81,9 +80,7 @@ def percentile(distribution: Mapping[int, float], percent: int) -> int:
     return value
 
 
-def _figures(
-    workload: Workload, shares: tuple[ImageShare, ...], requests: Mapping[int, float]
-) -> TokenFigures:
+def _figures(workload: Workload, shares: tuple[ImageShare, ...], requests: Mapping[int, float]) -> TokenFigures:
     images: dict[int, float] = defaultdict(float)
     for share in shares:
         images[share.tokens] += share.share

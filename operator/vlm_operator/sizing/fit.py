@@ -138,9 +138,7 @@ def _try_batch(request: FitRequest, batched_tokens: int) -> MemoryFit | Misfit:
     )
 
 
-def _memory_request(
-    request: FitRequest, batched_tokens: int, budget: EncoderBudget, percent: int
-) -> MemoryRequest:
+def _memory_request(request: FitRequest, batched_tokens: int, budget: EncoderBudget, percent: int) -> MemoryRequest:
     return MemoryRequest(
         shape=request.shape,
         gpu=request.gpu,
@@ -177,9 +175,7 @@ def _too_little_memory(estimate: MemoryEstimate, cache: KVCachePlan) -> Misfit:
     total = estimate.engine_total_bytes / GIB
     if estimate.weights.total >= estimate.budget_bytes:
         budget = estimate.budget_bytes / GIB
-        message = (
-            f"weights take {weights:.1f} GiB per GPU, more than the {budget:.1f} usable of {total:.1f} GiB"
-        )
+        message = f"weights take {weights:.1f} GiB per GPU, more than the {budget:.1f} usable of {total:.1f} GiB"
         reason = "Weights"
     elif left <= 0:
         message = (

@@ -35,6 +35,8 @@ SEQUENCE_STEP = 8
 MAX_REPLICAS = 64
 PROCESSOR_CACHE_GIB = 4
 PERCENTILES = (50, 95, 99)
+NEVER = 1e9
+"""Shortfall of a candidate that no change of the workload would save: it is the farthest miss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,14 +90,14 @@ def _encoder_mode(candidate: Candidate, question: Question) -> EncoderParallelMo
     gpu = candidate.node.gpu
     refused = check_gpu(question.shape, gpu)
     if refused:
-        return _reject(candidate, refused[0].rule, refused[0].message)
+        return _reject(candidate, refused[0].rule, refused[0].message, shortfall=NEVER)
     size = candidate.tensor_parallel_size
     violations = check_tensor_parallel(question.shape, size, "weights")
     if not violations:
         return "weights"
     if not check_tensor_parallel(question.shape, size, "data"):
         return "data"
-    return _reject(candidate, violations[0].rule, violations[0].message)
+    return _reject(candidate, violations[0].rule, violations[0].message, shortfall=NEVER)
 
 
 def _max_model_len(candidate: Candidate, question: Question) -> int | Rejection:
@@ -251,9 +253,7 @@ def _running_per_replica(
     return low
 
 
-def _late(
-    candidate: Candidate, question: Question, seconds: Mapping[int, latency.RequestSeconds]
-) -> Rejection | None:
+def _late(candidate: Candidate, question: Question, seconds: Mapping[int, latency.RequestSeconds]) -> Rejection | None:
     for target in question.constraints.latency_targets:
         figures = seconds[target.percentile]
         value = {"ttft": figures.ttft, "tpot": figures.tpot, "request_latency": figures.total}[target.metric]
@@ -328,7 +328,7 @@ def _plan(
         latency=estimate,
         hourly_cents=cents,
         certainty="remembered" if question.remembered else "estimated",
-        binding_constraint=min(limits, key=lambda limit: limit.slack_fraction).name,
+        binding_constraint="KV cache" if fit.largest_requests <= setting.max_num_seqs else "running sequences",
         reasons=_reasons(question, limits),
     )
 

@@ -68,9 +68,7 @@ class RequestSeconds:
     total: float
 
 
-def request_seconds(
-    replica: Replica, work: RequestWork, typical: RequestWork, concurrency: int
-) -> RequestSeconds:
+def request_seconds(replica: Replica, work: RequestWork, typical: RequestWork, concurrency: int) -> RequestSeconds:
     """Return the latency of ``work`` while ``concurrency`` requests like ``typical`` are running.
 
     In a closed loop every other running request is prefilled once while this one lives, so this one waits, spread

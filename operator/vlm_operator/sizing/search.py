@@ -101,9 +101,7 @@ def _question(
     )
 
 
-def _capped(
-    model: Model, shipped: ImageRule, workload: Workload, constraints: Constraints
-) -> ImageRule | TokenRefusal:
+def _capped(model: Model, shipped: ImageRule, workload: Workload, constraints: Constraints) -> ImageRule | TokenRefusal:
     """Return the rule under the tightest cap that the quality floor allows; the shipped one where no lever exists."""
     sizes = [(size.width, size.height) for size in workload.image_sizes]
     refused = next((r for w, h in sizes if isinstance(r := shipped.count_image(w, h), TokenRefusal)), None)
@@ -130,20 +128,19 @@ def _nearness(rejection: Rejection) -> tuple[float, int, str]:
 
 
 def _alternatives(plans: Sequence[Plan], rejections: Sequence[Rejection]) -> tuple[Alternative, ...]:
-    """Return at most five others: the cheapest plan of each other GPU kind, then cheaper GPUs that do not fit."""
+    """Return at most five others: the cheapest plan of each other GPU kind, then cheaper ones that nearly fit."""
     best = plans[0]
     others: dict[str, Plan] = {}
     for plan in plans[1:]:
         if plan.gpu.id != best.gpu.id:
             others.setdefault(plan.gpu.id, plan)
     fitting = [_fits(best, plan) for plan in list(others.values())[:3]]
-    seen = {best.gpu.display_name, *(plan.gpu.display_name for plan in others.values())}
-    missing: list[Alternative] = []
-    for rejection in rejections:
-        if rejection.gpu not in seen and len(fitting) + len(missing) < MAX_ALTERNATIVES:
-            seen.add(rejection.gpu)
-            missing.append(_misses(rejection))
-    return (*fitting, *missing)
+    missing = [
+        _misses(rejection)
+        for rejection in rejections
+        if rejection.hourly_cents is not None and rejection.hourly_cents < (best.hourly_cents or float("inf"))
+    ]
+    return (*fitting, *missing)[:MAX_ALTERNATIVES]
 
 
 def _fits(best: Plan, plan: Plan) -> Alternative:
@@ -252,6 +249,6 @@ def _latency_suggestion(constraints: Constraints, cheapest: Callable[[Constraint
     if plan is None:
         return []
     seconds = plan.latency
-    gives = f"{plan.replicas} × {plan.gpus_per_replica} × {plan.gpu.display_name} gives TTFT p95 {seconds.ttft.p95:.2f} s"
-    rest = f"TPOT p95 {seconds.tpot.p95 * 1000:.0f} ms, request p95 {seconds.request.p95:.1f} s"
-    return [f"slower targets (objectives): without them {gives}, {rest}"]
+    gives = f"{plan.replicas} × {plan.gpus_per_replica} × {plan.gpu.display_name} gives"
+    rest = f"TTFT p95 {seconds.ttft.p95:.2f} s, TPOT p95 {seconds.tpot.p95 * 1000:.0f} ms, request p95 {seconds.request.p95:.1f} s"
+    return [f"slower targets (objectives): without them {gives} {rest}"]

@@ -51,8 +51,7 @@ def build_native_grid(source: Source, *, completes_size: bool) -> ImageRule:
     if min_pixels > MAX_DECODED_PIXELS:
         raise Refused(
             "InvalidSetting",
-            f"min_pixels is {min_pixels:,}, above the {MAX_DECODED_PIXELS:,} pixels of the largest image; "
-            f"lower it",
+            f"min_pixels is {min_pixels:,}, above the {MAX_DECODED_PIXELS:,} pixels of the largest image; lower it",
         )
     return NativeGrid(
         settings=source.settings,
@@ -70,13 +69,9 @@ def build_native_grid(source: Source, *, completes_size: bool) -> ImageRule:
 def _read_size(source: Source, given: Mapping[str, Any], *, completes_size: bool) -> Mapping[str, Any]:
     size = given.get("size") or {}
     if not isinstance(size, Mapping):
-        raise Refused(
-            "InvalidSetting", f"mm_processor_kwargs.size is {size!r}, but must be an object with both edges"
-        )
+        raise Refused("InvalidSetting", f"mm_processor_kwargs.size is {size!r}, but must be an object with both edges")
     edges = {"shortest_edge", "longest_edge"}
-    reading.refuse_unknown(
-        {f"size.{key}": value for key, value in size.items()}, {f"size.{e}" for e in edges}
-    )
+    reading.refuse_unknown({f"size.{key}": value for key, value in size.items()}, {f"size.{e}" for e in edges})
     missing = edges - set(size)
     if size and missing and not completes_size:
         raise Refused(
@@ -115,9 +110,7 @@ def build_llava(source: Source) -> ImageRule:
             "clip_vision_model and pixtral can",
         )
     given = reading.flatten_images_kwargs(source.settings)
-    reading.refuse_changed(
-        given, source.processor, "this family takes the same tokens for every image; drop it"
-    )
+    reading.refuse_changed(given, source.processor, "this family takes the same tokens for every image; drop it")
     image_size = _side(source, "vision_config.image_size")
     patch_size = reading.first_int(source.model_id, (source.config, "vision_config.patch_size"))
     crop = reading.find(source.processor, "crop_size.height") or reading.find(source.processor, "crop_size")
@@ -173,12 +166,8 @@ def build_mistral3(source: Source) -> ImageRule:
     reading.refuse_unknown(given, {"size"})
     if "size" in given:
         if not isinstance(given["size"], Mapping):
-            raise Refused(
-                "InvalidSetting", f"mm_processor_kwargs.size is {given['size']!r}, but must be an object"
-            )
-        reading.refuse_unknown(
-            {f"size.{key}": value for key, value in given["size"].items()}, {"size.longest_edge"}
-        )
+            raise Refused("InvalidSetting", f"mm_processor_kwargs.size is {given['size']!r}, but must be an object")
+        reading.refuse_unknown({f"size.{key}": value for key, value in given["size"].items()}, {"size.longest_edge"})
     name = source.model_id
     return LongestEdge(
         settings=source.settings,
@@ -187,9 +176,7 @@ def build_mistral3(source: Source) -> ImageRule:
         merge_size=reading.first_int(
             name, (source.config, "spatial_merge_size"), (source.processor, "spatial_merge_size")
         ),
-        longest_edge=reading.first_int(
-            name, (given, "size.longest_edge"), (source.processor, "size.longest_edge")
-        ),
+        longest_edge=reading.first_int(name, (given, "size.longest_edge"), (source.processor, "size.longest_edge")),
     )
 
 
@@ -253,9 +240,7 @@ def build_internvl(source: Source) -> ImageRule:
     """Bind InternVL's rule; which flag works depends on the tokenizer of the text model."""
     given = source.settings.mm_processor_kwargs
     known = {"min_dynamic_patch", "max_dynamic_patch", "dynamic_image_size", "use_thumbnail"}
-    kind = reading.find(source.config, "llm_config.model_type") or reading.find(
-        source.config, "text_config.model_type"
-    )
+    kind = reading.find(source.config, "llm_config.model_type") or reading.find(source.config, "text_config.model_type")
     lever: Lever = "hf_overrides" if kind in _TOKENIZERS_WITH_VIDEO else "mm_processor_kwargs"
     _refuse_internvl_kwargs(source, given, known if lever == "mm_processor_kwargs" else set())
     config, name = source.config, source.model_id
@@ -270,8 +255,7 @@ def build_internvl(source: Source) -> ImageRule:
     if most > _MOST_TILES:
         raise Refused(
             "InvalidSetting",
-            f"max_dynamic_patch is {most}, above {_MOST_TILES}: the engine would list grids for minutes; "
-            f"lower it",
+            f"max_dynamic_patch is {most}, above {_MOST_TILES}: the engine would list grids for minutes; lower it",
         )
     tile_size = reading.first_int(name, (config, "force_image_size"), (config, "vision_config.image_size"))
     side = tile_size // reading.first_int(name, (config, "vision_config.patch_size"))
@@ -327,8 +311,6 @@ def build_minicpm(source: Source) -> ImageRule:
         patch_size=reading.first_int(name, (processor, "patch_size"), (config, "patch_size"), default=14),
         tokens_per_slice=reading.first_int(name, (processor, "image_feature_size"), (config, "query_num")),
         max_slices=max_slices if slicing else 1,
-        image_id=reading.boolean(
-            "use_image_id", processor.get("use_image_id", config.get("use_image_id", True))
-        ),
+        image_id=reading.boolean("use_image_id", processor.get("use_image_id", config.get("use_image_id", True))),
     )
     return Slices(settings=source.settings, model_id=name, shape=shape)

@@ -97,9 +97,7 @@ class LongestEdge:
 
 
 @lru_cache(maxsize=65536)
-def _count(
-    width: int, height: int, shape: tuple[int, int, int], rounding: Rounding
-) -> ImageTokens | TokenRefusal:
+def _count(width: int, height: int, shape: tuple[int, int, int], rounding: Rounding) -> ImageTokens | TokenRefusal:
     refusal = check_size(width, height)
     if refusal is not None:
         return refusal

@@ -128,9 +128,7 @@ def _maximum(shape: tuple[int, int, int, int]) -> MaximumTokens:
     # The engine makes this image itself, so what it refuses to decode does not matter here.
     dummy = _measure(*size, shape)
     return MaximumTokens(
-        true_tokens=max(
-            dummy.embed_tokens, _most_by_area(max_pixels, unit), _most_by_scaling_up(min_pixels, unit)
-        ),
+        true_tokens=max(dummy.embed_tokens, _most_by_area(max_pixels, unit), _most_by_scaling_up(min_pixels, unit)),
         engine_tokens=dummy.embed_tokens,
         dummy_size=size,
         dummy_tokens=dummy.embed_tokens,

@@ -64,9 +64,7 @@ class Tiles:
 
     def maximum(self) -> MaximumTokens:
         """Return the largest image: the first grid of most tiles, in the engine's order."""
-        columns, rows = max(
-            grids(self.shape.min_tiles, self.shape.max_tiles), key=lambda grid: grid[0] * grid[1]
-        )
+        columns, rows = max(grids(self.shape.min_tiles, self.shape.max_tiles), key=lambda grid: grid[0] * grid[1])
         size = (columns * self.shape.tile_size, rows * self.shape.tile_size)
         tiles = columns * rows + int(self.shape.thumbnail and columns * rows > 1)
         return MaximumTokens(
@@ -146,9 +144,7 @@ def grids(min_tiles: int, max_tiles: int) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(found, key=lambda grid: grid[0] * grid[1]))
 
 
-def closest_grid(
-    width: int, height: int, tile_size: int, candidates: tuple[tuple[int, int], ...]
-) -> tuple[int, int]:
+def closest_grid(width: int, height: int, tile_size: int, candidates: tuple[tuple[int, int], ...]) -> tuple[int, int]:
     """Return the grid closest in aspect ratio; ties go to the later grid if the image has half its area."""
     aspect = width / height
     twice_area = 2 * width * height

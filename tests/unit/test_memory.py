@@ -76,6 +76,34 @@ def test_weights_and_request_state_span_the_published_load_size() -> None:
     assert estimate.weights.total + estimate.buffers_bytes > 15.67 * GIB
 
 
+def test_deepstack_buffers_are_part_of_the_published_load_size() -> None:
+    # "Model loading took 16.78 GiB": Qwen3-VL-8B with 8,192 batched tokens (mem11).
+    request = dataclasses.replace(_request("Qwen/Qwen3-VL-8B-Instruct"), max_num_batched_tokens=8192)
+    estimate = estimate_memory(request)
+    assert (estimate.weights.total + estimate.buffers_bytes) / GIB == pytest.approx(16.78, abs=0.03)
+
+
+def test_kv_memory_of_a_published_start_up_log() -> None:
+    # mem08: L4, 22.06 GiB, utilization 0.9: 1.81 GiB for the KV cache; that release charged no graphs.
+    gpu = dataclasses.replace(GPU, engine_memory_bytes=int(22.06 * GIB))
+    estimate = estimate_memory(dataclasses.replace(_request(), gpu=gpu, max_model_len=2048))
+    assert (estimate.kv_available_bytes + estimate.cuda_graphs_bytes) / GIB == pytest.approx(1.81, abs=0.15)
+
+
+def test_a_model_that_was_seen_to_run_out_of_memory_does_not_fit() -> None:
+    # mem31: InternVL3-78B on four A100 of 40 GB at utilization 0.95.
+    gpu = dataclasses.replace(GPU, engine_memory_bytes=int(39.38 * GIB))
+    request = dataclasses.replace(
+        _request("OpenGVLab/InternVL3-78B", 4),
+        gpu=gpu,
+        utilization_percent=95,
+        max_num_seqs=2,
+        dummy_patches=13 * 1024,
+        engine_tokens=3328,
+    )
+    assert estimate_memory(request).kv_available_bytes < 0
+
+
 def test_memory_beyond_weights_and_kv_is_what_was_observed() -> None:
     estimate = estimate_memory(_request())
     beyond = estimate.activations.peak + estimate.buffers_bytes + estimate.non_torch_bytes

@@ -97,9 +97,7 @@ def plan_kv_cache(
     """
     page = _bytes_per_layer(shape, tensor_parallel_size, dtype) * block_size
     groups = _groups(shape, page)
-    per_block = max(max(group.layers) for group in groups) * page
-    if len(groups) > 1:
-        per_block = _group_size(shape) * page
+    per_block = _group_size(shape) * page
     blocks = sum(
         len(group.layers) * _blocks(group, max_model_len, block_size, max_in_flight_tokens) for group in groups
     )

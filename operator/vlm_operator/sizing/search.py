@@ -250,5 +250,5 @@ def _latency_suggestion(constraints: Constraints, cheapest: Callable[[Constraint
         return []
     seconds = plan.latency
     gives = f"{plan.replicas} × {plan.gpus_per_replica} × {plan.gpu.display_name} gives"
-    rest = f"TTFT p95 {seconds.ttft.p95:.2f} s, TPOT p95 {seconds.tpot.p95 * 1000:.0f} ms, request p95 {seconds.request.p95:.1f} s"
-    return [f"slower targets (objectives): without them {gives} {rest}"]
+    first = f"TTFT p95 {seconds.ttft.p95:.2f} s, TPOT p95 {seconds.tpot.p95 * 1000:.0f} ms"
+    return [f"slower targets (objectives): without them {gives} {first}, request p95 {seconds.request.p95:.1f} s"]

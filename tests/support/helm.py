@@ -23,9 +23,7 @@ _PACKAGE: Final = "helm.sh/helm/v4/cmd/helm"
 
 def helm_path() -> Path:
     """Return the path of helm, building it if this version was not built yet."""
-    digest = hashlib.sha256((MODULE / "go.mod").read_bytes() + (MODULE / "go.sum").read_bytes()).hexdigest()[
-        :16
-    ]
+    digest = hashlib.sha256((MODULE / "go.mod").read_bytes() + (MODULE / "go.sum").read_bytes()).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     program = cache / "vlm-operator" / "helm" / digest / "helm"
     if not program.exists():
@@ -47,9 +45,7 @@ def run_helm(program: Path, *arguments: str) -> str:
             "HELM_DATA_HOME": home,
             "KUBECONFIG": str(Path(home) / "no-cluster"),
         }
-        done = subprocess.run(
-            [str(program), *arguments], capture_output=True, text=True, check=True, env=environment
-        )
+        done = subprocess.run([str(program), *arguments], capture_output=True, text=True, check=True, env=environment)
     return done.stdout
 
 

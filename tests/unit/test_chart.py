@@ -98,9 +98,7 @@ def test_rights_are_the_calls_that_are_made(helm: Path) -> None:
     assert granted["/events"] == {"create", "patch"}
     assert not any("*" in {*verbs, *resource.split("/")} for resource, verbs in granted.items())
     assert not any("secrets" in resource for resource in granted)
-    assert [resource for resource, verbs in granted.items() if "delete" in verbs] == [
-        "policy/poddisruptionbudgets"
-    ]
+    assert [resource for resource, verbs in granted.items() if "delete" in verbs] == ["policy/poddisruptionbudgets"]
 
 
 def test_the_role_is_bound_to_the_account_that_the_operator_runs_as(helm: Path) -> None:

@@ -49,9 +49,7 @@ def test_every_number_of_the_plan_is_a_flag(flag: str, value: str) -> None:
     assert value_of(args_of(), flag) == value
 
 
-@pytest.mark.parametrize(
-    "limits", [{"image": 1}, {"image": {"count": 2, "width": 28, "height": 28}, "video": 0}]
-)
+@pytest.mark.parametrize("limits", [{"image": 1}, {"image": {"count": 2, "width": 28, "height": 28}, "video": 0}])
 def test_every_modality_is_named_and_those_not_declared_are_zero(limits: Mapping[str, Any]) -> None:
     args = args_of(make_plan(flags=make_flags(limit_mm_per_prompt=limits)))
     named = json.loads(value_of(args, "--limit-mm-per-prompt"))
@@ -72,9 +70,7 @@ def test_the_profiling_hint_and_the_cap_reach_the_engine() -> None:
 def test_json_is_compact_sorted_and_takes_read_only_mappings() -> None:
     kwargs = FREEZE({"size": FREEZE({"shortest_edge": 1, "longest_edge": 2}), "a": (1, 2)})
     args = args_of(make_plan(flags=make_flags(mm_processor_kwargs=kwargs)))
-    assert (
-        value_of(args, "--mm-processor-kwargs") == '{"a":[1,2],"size":{"longest_edge":2,"shortest_edge":1}}'
-    )
+    assert value_of(args, "--mm-processor-kwargs") == '{"a":[1,2],"size":{"longest_edge":2,"shortest_edge":1}}'
 
 
 @pytest.mark.parametrize("flag", ["--mm-processor-kwargs", "--hf-overrides", "--kv-cache-dtype"])

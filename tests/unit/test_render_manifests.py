@@ -24,9 +24,7 @@ def render(
     name: str = "invoices", plan: Plan | None = None, *, surge: bool = False, **spec: Any
 ) -> dict[str, dict[str, Any]]:
     resource = make_resource(name, **spec)
-    made = render_manifests(
-        resource, plan or make_plan(), spec_digest="5bec", plan_digest="91a4", surge=surge
-    )
+    made = render_manifests(resource, plan or make_plan(), spec_digest="5bec", plan_digest="91a4", surge=surge)
     kinds = [manifest["kind"] for manifest in made]
     assert len(kinds) == len(set(kinds))
     return {manifest["kind"]: manifest for manifest in made}
@@ -144,9 +142,7 @@ def test_labels_of_the_resource_are_not_copied() -> None:
 
 
 @pytest.mark.parametrize(("surge", "expected"), [(False, (0, 1)), (True, (1, 0))])
-def test_a_rollout_waits_for_more_gpus_only_where_they_are_free(
-    *, surge: bool, expected: tuple[int, int]
-) -> None:
+def test_a_rollout_waits_for_more_gpus_only_where_they_are_free(*, surge: bool, expected: tuple[int, int]) -> None:
     rolling = render(surge=surge)["Deployment"]["spec"]["strategy"]["rollingUpdate"]
     assert (rolling["maxSurge"], rolling["maxUnavailable"]) == expected
 
@@ -229,10 +225,7 @@ def test_the_hubs_token_comes_from_the_secret() -> None:
 
 def test_a_cache_without_a_size_holds_the_weights_and_a_quarter_more() -> None:
     claim = render(model=CACHE)["PersistentVolumeClaim"]["spec"]
-    assert (
-        parse_quantity(claim["resources"]["requests"]["storage"])
-        >= make_memory().part("weights").size_bytes * 1.25
-    )
+    assert parse_quantity(claim["resources"]["requests"]["storage"]) >= make_memory().part("weights").size_bytes * 1.25
     assert claim["accessModes"] == ["ReadWriteMany"]
 
 

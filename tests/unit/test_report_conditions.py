@@ -47,9 +47,7 @@ def status_of(
     now: str = NOW,
     suspended: bool = False,
 ) -> dict[str, Any]:
-    return build_status(
-        Identity(), outcome or make_plan(), observation, previous or [], now, suspended=suspended
-    )
+    return build_status(Identity(), outcome or make_plan(), observation, previous or [], now, suspended=suspended)
 
 
 def conditions(*arguments: Any, **named: Any) -> dict[str, dict[str, Any]]:
@@ -76,9 +74,7 @@ OBSERVATIONS = [
 
 @pytest.mark.parametrize("suspended", [False, True])
 @pytest.mark.parametrize(("outcome", "observation"), list(itertools.product(OUTCOMES, OBSERVATIONS)))
-def test_ready_is_the_conjunction_of_the_others(
-    outcome: Outcome, observation: Observation, *, suspended: bool
-) -> None:
+def test_ready_is_the_conjunction_of_the_others(outcome: Outcome, observation: Observation, *, suspended: bool) -> None:
     found = conditions(outcome, observation, suspended=suspended)
     assert tuple(found) == names.CONDITION_TYPES
     ready = found.pop(names.READY)
@@ -156,9 +152,7 @@ def test_a_spec_that_is_refused_is_not_sized() -> None:
 
 
 def test_what_would_fit_is_in_the_message() -> None:
-    assert (
-        "accelerators.maxPerReplica: 4" in conditions(make_no_fit(), NOTHING_OBSERVED)[names.SIZED]["message"]
-    )
+    assert "accelerators.maxPerReplica: 4" in conditions(make_no_fit(), NOTHING_OBSERVED)[names.SIZED]["message"]
 
 
 def test_no_plan_is_told_where_nothing_fits() -> None:
@@ -178,9 +172,7 @@ def test_suspended_is_not_ready_and_says_how_to_serve() -> None:
 def test_pulling_and_creating_is_loading_and_a_bad_image_is_crashing() -> None:
     creating = replace(LOADING, waiting=(PodTrouble(pod="a", reason="ContainerCreating"),))
     assert conditions(observation=creating)[names.AVAILABLE]["reason"] == names.REASON_LOADING
-    unpulled = replace(
-        LOADING, waiting=(PodTrouble(pod="a", reason="ImagePullBackOff", message="not found"),)
-    )
+    unpulled = replace(LOADING, waiting=(PodTrouble(pod="a", reason="ImagePullBackOff", message="not found"),))
     found = conditions(observation=unpulled)[names.AVAILABLE]
     assert found["reason"] == names.REASON_CRASHING
     assert "ImagePullBackOff: not found" in found["message"]

@@ -21,15 +21,11 @@ from vlm_operator.units import GIB, MIB
 
 
 def test_golden_of_a_plan() -> None:
-    assert_golden(
-        "report/plan.json", json.dumps(plan_status(make_plan()), indent=2, ensure_ascii=False) + "\n"
-    )
+    assert_golden("report/plan.json", json.dumps(plan_status(make_plan()), indent=2, ensure_ascii=False) + "\n")
 
 
 def test_golden_of_a_model_that_fits_nowhere() -> None:
-    assert_golden(
-        "report/no_fit.json", json.dumps(no_fit_status(make_no_fit()), indent=2, ensure_ascii=False) + "\n"
-    )
+    assert_golden("report/no_fit.json", json.dumps(no_fit_status(make_no_fit()), indent=2, ensure_ascii=False) + "\n")
 
 
 @pytest.mark.parametrize("status", [plan_status(make_plan()), no_fit_status(make_no_fit())])
@@ -112,9 +108,7 @@ def test_the_digest_changes_with_whatever_the_pods_are_made_of(other: Plan) -> N
 
 def test_the_digest_does_not_change_with_what_is_only_estimated_or_told() -> None:
     plan = make_plan()
-    told = replace(
-        plan, hourly_cents=1.0, alternatives=(), reasons=(), kv_cache_tokens=1, certainty="measured"
-    )
+    told = replace(plan, hourly_cents=1.0, alternatives=(), reasons=(), kv_cache_tokens=1, certainty="measured")
     assert plan_digest(told) == plan_digest(plan)
     assert plan_status(plan)["plan"]["digest"] == plan_digest(plan)
 

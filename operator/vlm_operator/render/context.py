@@ -22,9 +22,7 @@ _USER_ID: Final = 2000
 _GROUP_ID: Final = 0
 
 
-def build_context(
-    resource: Resource, plan: Plan, *, spec_digest: str, plan_digest: str, surge: bool
-) -> dict[str, Any]:
+def build_context(resource: Resource, plan: Plan, *, spec_digest: str, plan_digest: str, surge: bool) -> dict[str, Any]:
     """Return every value that a template may name."""
     spec, name = resource.spec, resource.name
     return {

@@ -38,9 +38,7 @@ def _worst_trouble(observation: Observation) -> PodTrouble | None:
 
     The order is total, so that the same pods in another order give the same message.
     """
-    ended = sorted(
-        observation.terminated, key=lambda trouble: (-trouble.restarts, trouble.pod, trouble.reason)
-    )
+    ended = sorted(observation.terminated, key=lambda trouble: (-trouble.restarts, trouble.pod, trouble.reason))
     waiting = sorted(
         (trouble for trouble in observation.waiting if trouble.reason not in _ORDINARY_WAITING),
         key=lambda trouble: (trouble.pod, trouble.reason),

@@ -28,8 +28,7 @@ _SIZING_REASONS: Final = frozenset({names.REASON_NO_FIT, names.REASON_NO_GPUS, n
 """Reasons of a NoFit that other GPUs would cure; with any other reason the spec itself is not accepted."""
 
 _KEPT: Final = (
-    "the running Deployment stays, although it would be planned differently today; "
-    "a change of the spec replaces it"
+    "the running Deployment stays, although it would be planned differently today; a change of the spec replaces it"
 )
 """For an operator that was upgraded, or GPUs that came and went: neither restarts anything."""
 
@@ -105,11 +104,7 @@ def _ready_count(outcome: Outcome, observation: Observation) -> str:
     """Return ready and planned replicas, such as ``1/2``."""
     if isinstance(outcome, Plan):
         return f"{observation.ready_replicas}/{outcome.replicas}"
-    return (
-        f"{observation.ready_replicas}/{observation.desired_replicas}"
-        if observation.deployment_present
-        else "-"
-    )
+    return f"{observation.ready_replicas}/{observation.desired_replicas}" if observation.deployment_present else "-"
 
 
 def _accepted(outcome: Outcome) -> Verdict:

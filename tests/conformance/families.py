@@ -63,8 +63,7 @@ def _make_group(name: str, row: dict[str, Any], files: dict[str, Any]) -> Group:
     return Group(
         name=name,
         family=row["family"],
-        architecture=row.get("architecture")
-        or ("PixtralForConditionalGeneration" if mistral else architectures[0]),
+        architecture=row.get("architecture") or ("PixtralForConditionalGeneration" if mistral else architectures[0]),
         settings=ServerSettings(
             mm_processor_kwargs=row["mm_processor_kwargs"],
             hf_overrides=other.get("hf_overrides", {}),
@@ -76,8 +75,6 @@ def _make_group(name: str, row: dict[str, Any], files: dict[str, Any]) -> Group:
 
 def as_parameters(groups: list[Group]) -> list[Any]:
     return [
-        pytest.param(
-            group, id=group.name, marks=[] if group.architecture in BUILDERS else [pytest.mark.unbuilt]
-        )
+        pytest.param(group, id=group.name, marks=[] if group.architecture in BUILDERS else [pytest.mark.unbuilt])
         for group in groups
     ]

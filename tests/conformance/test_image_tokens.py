@@ -34,9 +34,7 @@ def test_image_tokens(tokens_group: Group) -> None:
     if isinstance(rule, TokenRefusal):
         assert rule.reason in REFUSES_SETTING, rule.message
         # A refusal covers a whole setting, so some row must show that it breaks requests or the server.
-        assert any(row.get("error") or row.get("placeholder_mismatch") for row in tokens_group.rows), (
-            rule.message
-        )
+        assert any(row.get("error") or row.get("placeholder_mismatch") for row in tokens_group.rows), rule.message
         return
     wrong = [problem for row in tokens_group.rows if (problem := compare_row(rule, row))]
     assert not wrong, f"{len(wrong)} of {len(tokens_group.rows)} rows:\n" + "\n".join(wrong)
@@ -49,11 +47,7 @@ def compare_row(rule: ImageRule, row: dict[str, Any]) -> str:
         return f"start-up fails, but the setting is accepted: {row.get('error')}"
     answer = rule.count_image(row["width"], row["height"])
     if row.get("error") or row.get("placeholder_mismatch"):
-        return (
-            ""
-            if isinstance(answer, TokenRefusal)
-            else f"{where}: counted, but {row.get('error', 'mismatch')}"
-        )
+        return "" if isinstance(answer, TokenRefusal) else f"{where}: counted, but {row.get('error', 'mismatch')}"
     if not isinstance(answer, ImageTokens):
         return f"{where}: {answer.message}"
     fields = ["embed_tokens", "placeholder_length", "prompt_tokens", "resized", "tiles"]

@@ -49,9 +49,7 @@ def count(rule: ImageRule, width: int, height: int) -> ImageTokens:
     return answer
 
 
-@pytest.mark.parametrize(
-    ("width", "height", "tokens"), [(1024, 1024, 1369), (3840, 2160, 10549), (4032, 3024, 15552)]
-)
+@pytest.mark.parametrize(("width", "height", "tokens"), [(1024, 1024, 1369), (3840, 2160, 10549), (4032, 3024, 15552)])
 def test_qwen2_5_vl(width: int, height: int, tokens: int) -> None:
     assert count(qwen(), width, height).embed_tokens == tokens
 

@@ -59,14 +59,10 @@ def _parse(line: str) -> Mapping[str, Any]:
     except (ValueError, RecursionError) as error:
         raise _BadRequestError(f"not JSON: {error}; write one object a line") from None
     if not isinstance(request, dict):
-        raise _BadRequestError(
-            f"a {type(request).__name__}, but a request is an object with model, width and height"
-        )
+        raise _BadRequestError(f"a {type(request).__name__}, but a request is an object with model, width and height")
     for key in request:
         if key not in _FIELDS:
-            raise _BadRequestError(
-                f"{key} is not a field of a request; the fields are {', '.join(sorted(_FIELDS))}"
-            )
+            raise _BadRequestError(f"{key} is not a field of a request; the fields are {', '.join(sorted(_FIELDS))}")
     return request
 
 
@@ -96,9 +92,7 @@ def _bind(request: Mapping[str, Any], find_model: FindModel) -> ImageRule | Toke
     for key in other:
         if key not in _SERVER_ARGS:
             known = ", ".join(sorted(_SERVER_ARGS))
-            raise _BadRequestError(
-                f"other_server_args.{key} is not known to change image tokens; known are {known}"
-            )
+            raise _BadRequestError(f"other_server_args.{key} is not known to change image tokens; known are {known}")
     config_format = other.get("config_format", "auto")
     if config_format not in ("auto", "mistral"):
         raise _BadRequestError(f"config_format is {config_format!r}, but must be auto or mistral")

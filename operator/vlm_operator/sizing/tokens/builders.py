@@ -1,6 +1,7 @@
 """Binds rules: reads what a rule needs from files and settings, and refuses what cannot be counted."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ _VIDEO_KEYS: Final = frozenset({"fps", "num_frames", "min_frames", "max_frames",
 _TOKENIZERS_WITH_VIDEO: Final = frozenset({"qwen2", "qwen3", "qwen3_moe", "gpt_oss"})
 """Text models whose tokenizer has the video token: the engine then builds InternVL's video processor too."""
 
+_TILE_KEYS: Final = frozenset({"min_dynamic_patch", "max_dynamic_patch", "dynamic_image_size", "use_thumbnail"})
 _MOST_TILES: Final = 1000
 """The engine lists all grids in cubic time, so larger limits are of no use."""
 
@@ -239,33 +241,34 @@ def build_gemma3(source: Source) -> ImageRule:
 def build_internvl(source: Source) -> ImageRule:
     """Bind InternVL's rule; which flag works depends on the tokenizer of the text model."""
     given = source.settings.mm_processor_kwargs
-    known = {"min_dynamic_patch", "max_dynamic_patch", "dynamic_image_size", "use_thumbnail"}
     kind = reading.find(source.config, "llm_config.model_type") or reading.find(source.config, "text_config.model_type")
     lever: Lever = "hf_overrides" if kind in _TOKENIZERS_WITH_VIDEO else "mm_processor_kwargs"
-    _refuse_internvl_kwargs(source, given, known if lever == "mm_processor_kwargs" else set())
+    _refuse_internvl_kwargs(source, given, _TILE_KEYS if lever == "mm_processor_kwargs" else frozenset())
+    values = {key: given.get(key, source.config.get(key)) for key in _TILE_KEYS}
+    return Tiles(
+        settings=source.settings, model_id=source.model_id, shape=_read_tile_shape(source, values), lever=lever
+    )
+
+
+def _read_tile_shape(source: Source, values: Mapping[str, Any]) -> TileShape:
     config, name = source.config, source.model_id
-    values = {key: given.get(key, config.get(key)) for key in known}
     dynamic = reading.boolean("dynamic_image_size", values["dynamic_image_size"])
     least = reading.first_int(name, (values, "min_dynamic_patch"))
     most = reading.first_int(name, (values, "max_dynamic_patch"))
-    if least > most and dynamic:
-        raise Refused(
-            "InvalidSetting", f"min_dynamic_patch is {least}, above max_dynamic_patch {most}: no grid is left"
-        )
-    if most > _MOST_TILES:
+    if dynamic and not least <= most <= _MOST_TILES:
         raise Refused(
             "InvalidSetting",
-            f"max_dynamic_patch is {most}, above {_MOST_TILES}: the engine would list grids for minutes; lower it",
+            f"max_dynamic_patch is {most}, but must lie between min_dynamic_patch ({least}) and {_MOST_TILES}, above "
+            "which the engine lists grids for minutes; correct it",
         )
     tile_size = reading.first_int(name, (config, "force_image_size"), (config, "vision_config.image_size"))
     side = tile_size // reading.first_int(name, (config, "vision_config.patch_size"))
     ratio = config.get("downsample_ratio")
     if isinstance(ratio, bool) or not isinstance(ratio, int | float):
         raise Refused(
-            "MissingProcessorValue",
-            f"{name or 'the model'}: downsample_ratio is {ratio!r}, but must be a number",
+            "MissingProcessorValue", f"{name or 'the model'}: downsample_ratio is {ratio!r}, but must be a number"
         )
-    shape = TileShape(
+    return TileShape(
         tile_size=tile_size,
         tokens_per_tile=int(side**2 * ratio**2),
         patches_per_tile=side**2,
@@ -273,21 +276,16 @@ def build_internvl(source: Source) -> ImageRule:
         max_tiles=most if dynamic else 1,
         thumbnail=reading.boolean("use_thumbnail", values["use_thumbnail"]),
     )
-    return Tiles(settings=source.settings, model_id=name, shape=shape, lever=lever)
 
 
-def _refuse_internvl_kwargs(source: Source, given: Mapping[str, Any], known: set[str]) -> None:
+def _refuse_internvl_kwargs(source: Source, given: Mapping[str, Any], known: Collection[str]) -> None:
     for key, value in given.items():
         if key not in known:
-            counted = {"min_dynamic_patch", "max_dynamic_patch", "dynamic_image_size", "use_thumbnail"}
-            number = value if key in counted else "N"
-            field = key if key in counted else "max_dynamic_patch"
-            shown = str(number).lower() if isinstance(number, bool) else number
+            override = {key: value} if key in _TILE_KEYS else {"max_dynamic_patch": 4}
             raise Refused(
                 "StartupFails",
-                f"mm_processor_kwargs.{key} = {value!r} stops the server of "
-                f"{source.model_id or 'this InternVL'} from "
-                f"starting (TypeError); set it with --hf-overrides '{{\"{field}\": {shown}}}' instead",
+                f"mm_processor_kwargs.{key} = {value!r} stops the server of {source.model_id or 'this InternVL'} from "
+                f"starting (TypeError); set it with --hf-overrides '{json.dumps(override)}' instead",
             )
 
 

@@ -105,18 +105,14 @@ def keep_plane() -> Outside:
         nodes.flush()
         command = [sys.executable, "-m", "tests.support.controlplane", "up", "--nodes", nodes.name]
         done = subprocess.run(command, cwd=REPOSITORY, check=True, stdout=subprocess.PIPE, text=True)
-    return Outside(
-        kubeconfig=Path(done.stdout.strip().splitlines()[-1]), kubectl_program=build().with_name("kubectl")
-    )
+    return Outside(kubeconfig=Path(done.stdout.strip().splitlines()[-1]), kubectl_program=build().with_name("kubectl"))
 
 
 def install(plane: Outside) -> None:
     """Applies the CRD and waits until the API server serves it."""
     tell("applying crds/")
     plane.kubectl("apply", "--server-side", f"--filename={CRDS}")
-    plane.kubectl(
-        "wait", "--for=condition=Established", "crd/vlmdeployments.vlm-operator.dev", "--timeout=60s"
-    )
+    plane.kubectl("wait", "--for=condition=Established", "crd/vlmdeployments.vlm-operator.dev", "--timeout=60s")
 
 
 def apply_samples(plane: Outside) -> None:
@@ -159,12 +155,15 @@ def show_plan() -> None:
 
 def show(plane: Outside) -> None:
     """Prints what kubectl and vlmctl say about the samples."""
+    sys.stdout.flush()
     tell("kubectl get vlmdeployments")
-    sys.stdout.write(plane.kubectl("get", "vlmdeployments") + "\n")
+    sys.stdout.write(plane.kubectl("get", "vlmdeployments").rstrip() + "\n")
+    sys.stdout.flush()
     tell("kubectl get deployments,pods")
-    sys.stdout.write(plane.kubectl("get", "deployments,pods") + "\n")
-    tell("vlmctl explain invoices")
-    vlmctl("explain", "invoices", kubeconfig=plane.kubeconfig)
+    sys.stdout.write(plane.kubectl("get", "deployments,pods").rstrip() + "\n")
+    for name in ("invoices", "nofit"):
+        tell(f"vlmctl explain {name}")
+        vlmctl("explain", name, kubeconfig=plane.kubeconfig)
 
 
 def vlmctl(*arguments: str, kubeconfig: Path | None = None) -> None:

@@ -22,11 +22,7 @@ def run_catalogue(arguments: argparse.Namespace) -> int:
     models = [find_model(model_id) for model_id in model_ids()]
     gpus = arguments.what == "gpus"
     if arguments.output != "human":
-        items = (
-            [_gpu_document(card) for card in all_gpus()]
-            if gpus
-            else [_model_document(card) for card in models]
-        )
+        items = [_gpu_document(card) for card in all_gpus()] if gpus else [_model_document(card) for card in models]
         output.write_data({"items": items}, arguments.output)
     else:
         output.write_lines(_gpu_rows(list(all_gpus())) if gpus else _model_rows(models))

@@ -15,7 +15,8 @@ def explain_screen(body: Mapping[str, Any], style: Style) -> list[str]:
     model = _mapping(spec, "model").get("id", "?")
     title = f"{meta.get('namespace', 'default')}/{meta.get('name', '?')} · {model}"
     lines = [style.paint("strong", row) for row in fold(title, COLUMNS)]
-    lines += ["", *_answer(ready, style)]
+    no_fit = _mapping(status, "noFit")
+    lines += ["", *_answer(ready, no_fit, style)]
     stale = status.get("observedGeneration", 0) != meta.get("generation", 0)
     if conditions and stale:
         lines.append("  the status is of an earlier spec; the operator has not answered the newest yet")
@@ -24,8 +25,10 @@ def explain_screen(body: Mapping[str, Any], style: Style) -> list[str]:
         ("Endpoint", [str(status["endpoint"])] if status.get("endpoint") else []),
         ("Memory per GPU", _memory(status)),
         ("Expected", _expected(_mapping(status, "estimate"))),
-        ("Conditions", _conditions(conditions)),
-        ("Others", _others(status)),
+        ("nearest", _misses(no_fit.get("nearest", []))),
+        ("what would fit", [str(suggestion) for suggestion in no_fit.get("suggestions", [])]),
+        ("Conditions", _conditions(conditions, ready.get("message", ""))),
+        ("Others", _misses(status.get("alternatives", []))),
     )
     for label, block in blocks:
         if block:
@@ -38,13 +41,13 @@ def _mapping(body: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _answer(ready: Mapping[str, Any], style: Style) -> list[str]:
+def _answer(ready: Mapping[str, Any], no_fit: Mapping[str, Any], style: Style) -> list[str]:
     if not ready:
         return ["… no status yet; is the operator running?"]
     good = ready.get("status") == "True"
     mark = style.paint("good", "✔") if good else style.paint("bad", "✘")
     head = "ready" if good else "not ready"
-    reason, message = ready.get("reason", ""), ready.get("message", "")
+    reason, message = ready.get("reason", ""), no_fit.get("message") or ready.get("message", "")
     first, *rest = fold(f"{head}: {reason}" + (f". {message}" if message else ""), COLUMNS - 2)
     return [f"{mark} {first}", *(f"  {row}" for row in rest)]
 
@@ -92,19 +95,20 @@ def _expected(estimate: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _conditions(conditions: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [
-        f"{condition.get('type', '?'):<10} {condition.get('status', '?'):<8} {condition.get('reason', '')}: "
-        f"{condition.get('message', '')}"
-        for condition in conditions
-    ]
+def _conditions(conditions: Sequence[Mapping[str, Any]], said: str) -> list[str]:
+    """Return a line per condition; a message that the answer has said already is not said again."""
+    lines = []
+    for condition in conditions:
+        message = condition.get("message", "")
+        words = f": {message}" if message and message != said else ""
+        head = f"{condition.get('type', '?'):<10} {condition.get('status', '?'):<8} "
+        lines.append(f"{head}{condition.get('reason', '')}{words}")
+    return lines
 
 
-def _others(status: Mapping[str, Any]) -> list[str]:
-    return [
-        f"{other.get('gpusPerReplica', '?')} × {other.get('accelerator', '?')}: "
-        + str(other.get("message", "")).removeprefix(
-            f"{other.get('gpusPerReplica')} × {other.get('accelerator')}: "
-        )
-        for other in status.get("alternatives", [])
-    ]
+def _misses(others: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = []
+    for other in others:
+        what = f"{other.get('gpusPerReplica', '?')} × {other.get('accelerator', '?')}: "
+        lines.append(what + str(other.get("message", "")).removeprefix(what))
+    return lines

@@ -34,9 +34,7 @@ def open_inventory(source: str) -> InventoryFor:
         snapshot = cluster_snapshot()
         return lambda namespace, name: build_inventory(snapshot, (namespace, name))
     catalogue = source == "catalogue"
-    inventory = (
-        catalogue_inventory() if catalogue else parse_inventory(read_text(source), display_name(source))
-    )
+    inventory = catalogue_inventory() if catalogue else parse_inventory(read_text(source), display_name(source))
     return lambda _namespace, _name: inventory
 
 
@@ -80,15 +78,11 @@ def _problems_of(entry: Any, path: str) -> list[Problem]:
     for key, required in (("gpusPerNode", True), ("nodes", False)):
         if (required or key in entry) and not _whole(entry.get(key)):
             problems.append(
-                Problem(
-                    path=f"{path}.{key}", message=f"{entry.get(key)!r} is not a whole number of at least 1"
-                )
+                Problem(path=f"{path}.{key}", message=f"{entry.get(key)!r} is not a whole number of at least 1")
             )
     cents = entry.get("hourlyCents", 0)
     if isinstance(cents, bool) or not isinstance(cents, int | float) or not 0 <= cents < float("inf"):
-        problems.append(
-            Problem(path=f"{path}.hourlyCents", message=f"{cents!r} is not a price in cents per GPU-hour")
-        )
+        problems.append(Problem(path=f"{path}.hourlyCents", message=f"{cents!r} is not a price in cents per GPU-hour"))
     return problems
 
 
@@ -110,9 +104,7 @@ def _find_kind(name: str, kinds: dict[str, GpuKind], path: str, problems: list[P
 
 def _shape(entry: dict[str, Any], kind: GpuKind) -> NodeShape:
     if "hourlyCents" in entry:
-        kind = dataclasses.replace(
-            kind, hourly_cents=float(entry["hourlyCents"]), price_note="inventory file"
-        )
+        kind = dataclasses.replace(kind, hourly_cents=float(entry["hourlyCents"]), price_note="inventory file")
     nodes = entry.get("nodes")
     return NodeShape(
         gpu=kind,

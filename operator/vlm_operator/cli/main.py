@@ -91,9 +91,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 def _add_plan_and_render(commands: _Commands) -> None:
     plan = _command(commands, "plan", "say what would run, on which GPU, and why", "plan_command", "run_plan")
-    render = _command(
-        commands, "render", "print the manifests of the plan as YAML", "plan_command", "run_render"
-    )
+    render = _command(commands, "render", "print the manifests of the plan as YAML", "plan_command", "run_render")
     for parser in (plan, render):
         parser.add_argument("-f", "--file", required=True, metavar="FILE", help=FILE_HELP)
         parser.add_argument("--inventory", default="catalogue", metavar="SOURCE", help=INVENTORY_HELP)
@@ -102,9 +100,7 @@ def _add_plan_and_render(commands: _Commands) -> None:
 
 
 def _add_tokens(commands: _Commands) -> None:
-    tokens = _command(
-        commands, "tokens", "count the tokens of an image, exactly", "tokens_command", "run_tokens"
-    )
+    tokens = _command(commands, "tokens", "count the tokens of an image, exactly", "tokens_command", "run_tokens")
     tokens.add_argument("--model", metavar="ID", help="model of the catalogue (vlmctl catalogue models)")
     tokens.add_argument(
         "--image", action="append", default=[], type=pixel_size, metavar="WxH",
@@ -115,9 +111,7 @@ def _add_tokens(commands: _Commands) -> None:
             flag, default={}, type=json_object, metavar="JSON",
             help="as vLLM takes it, such as '{\"max_pixels\": 1003520}'",
         )  # fmt: skip
-    tokens.add_argument(
-        "--explain", action="store_true", help="add how the count comes about and the maximum"
-    )
+    tokens.add_argument("--explain", action="store_true", help="add how the count comes about and the maximum")
     tokens.add_argument(
         "--requests",
         metavar="FILE",
@@ -168,9 +162,7 @@ def _command(
 
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "-o", "--output", choices=("human", "json", "yaml"), default="human", help="default: human"
-    )
+    parser.add_argument("-o", "--output", choices=("human", "json", "yaml"), default="human", help="default: human")
 
 
 def _drop_stdout() -> None:

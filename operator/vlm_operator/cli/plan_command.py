@@ -98,9 +98,7 @@ def located(problem: Problem, lines: Mapping[str, int], name: str) -> Problem:
     path = problem.path
     while path and path not in lines:
         path = path[: max(path.rfind("."), path.rfind("["), 0)]
-    return Problem(
-        path=f"{name} {problem.path}".strip(), message=problem.message, line=problem.line or lines.get(path)
-    )
+    return Problem(path=f"{name} {problem.path}".strip(), message=problem.message, line=problem.line or lines.get(path))
 
 
 def _plan(resource: Resource, inventory: Inventory) -> Plan | NoFit:
@@ -143,18 +141,10 @@ def _document(answer: Answer) -> dict[str, Any]:
 
 
 def _no_fit_document(no_fit: NoFit) -> dict[str, Any]:
+    """Return what status says of a NoFit, and what only a person at a desk asks for."""
     status = no_fit_status(no_fit)
-    return {
-        "noFit": {
-            "model": no_fit.model_id,
-            "reason": no_fit.reason,
-            "message": no_fit.message,
-            "candidates": no_fit.candidates,
-            "byReason": dict(no_fit.by_reason),
-            "suggestions": list(no_fit.suggestions),
-        },
-        **status,
-    }
+    status["noFit"] |= {"model": no_fit.model_id, "byReason": dict(no_fit.by_reason)}
+    return status
 
 
 def _one_or_list(documents: list[dict[str, Any]]) -> dict[str, Any]:

@@ -72,10 +72,7 @@ def _headline(plan: Plan, asked: Asked, style: Style) -> list[str]:
     price = money(plan.hourly_cents)
     if asked.cents_per_thousand_images is not None:
         price += f" · ${asked.cents_per_thousand_images / 100:.2f} per 1,000 images"
-    promises = [
-        f"{_short(t)} {seconds(_figure(plan.latency, t))} (target {seconds(t.seconds)})"
-        for t in asked.targets
-    ]
+    promises = [f"{_short(t)} {seconds(_figure(plan.latency, t))} (target {seconds(t.seconds)})" for t in asked.targets]
     promise = promises[0] if promises else f"TTFT p95 {seconds(plan.latency.ttft.p95)}"
     parts = (clean(answer), price, promise)
     answer_line = "    ".join(parts)
@@ -130,9 +127,7 @@ def _memory(plan: Plan) -> list[str]:
         notes = fold(part.note, room)
         lines.append(f"{head}{bar(part.size_bytes / largest, _BAR_WIDTH):<{_BAR_WIDTH}}  {notes[0]}".rstrip())
         lines.extend(" " * (len(head) + _BAR_WIDTH + 2) + note for note in notes[1:])
-    total_tokens = (
-        f"{plan.kv_cache_tokens:,} tokens of KV cache hold {count(plan.concurrent_requests, 'request')}"
-    )
+    total_tokens = f"{plan.kv_cache_tokens:,} tokens of KV cache hold {count(plan.concurrent_requests, 'request')}"
     lines.append(f"{MARGIN}  {total_tokens} of the largest kind at once")
     return lines
 
@@ -149,14 +144,10 @@ def _limits(plan: Plan) -> list[str]:
     rows = [["", "largest need", "limit", "slack", ""]]
     for check in plan.limits:
         first = "← breaks first" if check.name == plan.binding_constraint else ""
-        rows.append(
-            [check.name, f"{check.needed:,}", f"{check.limit:,}", percent(check.slack_fraction), first]
-        )
+        rows.append([check.name, f"{check.needed:,}", f"{check.limit:,}", percent(check.slack_fraction), first])
     lines = _titled("Limits", rows, right=(1, 2, 3))
     if plan.binding_constraint and all(check.name != plan.binding_constraint for check in plan.limits):
-        lines.extend(
-            f"{MARGIN}  {row}" for row in fold(f"breaks first: {plan.binding_constraint}", COLUMNS - 4)
-        )
+        lines.extend(f"{MARGIN}  {row}" for row in fold(f"breaks first: {plan.binding_constraint}", COLUMNS - 4))
     return lines
 
 
@@ -171,12 +162,8 @@ def _latency(latency: LatencyEstimate, targets: Sequence[LatencyTarget], style: 
         ]
         rows.append([name, *(seconds(figures.at(p)) for p in (50, 95, 99)), " · ".join(words)])
     lines = _titled("Latency", rows, right=(1, 2, 3))
-    lines.append(
-        f"{MARGIN}  one replica serves about {latency.requests_per_minute_per_replica:,.0f} requests a minute"
-    )
-    return [
-        line.replace("✔", style.paint("good", "✔")).replace("✘", style.paint("bad", "✘")) for line in lines
-    ]
+    lines.append(f"{MARGIN}  one replica serves about {latency.requests_per_minute_per_replica:,.0f} requests a minute")
+    return [line.replace("✔", style.paint("good", "✔")).replace("✘", style.paint("bad", "✘")) for line in lines]
 
 
 def _titled(title: str, rows: Sequence[Sequence[str]], *, right: Sequence[int]) -> list[str]:

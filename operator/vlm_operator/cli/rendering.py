@@ -12,9 +12,7 @@ from vlm_operator.sizing.plan import Plan
 
 def manifests_of(resource: Resource, plan: Plan) -> list[dict[str, Any]]:
     """Return the manifests that the operator would apply for ``resource`` and ``plan``."""
-    rendered = render_manifests(
-        resource, plan, spec_digest=_spec_digest(resource), plan_digest=plan_digest(plan)
-    )
+    rendered = render_manifests(resource, plan, spec_digest=_spec_digest(resource), plan_digest=plan_digest(plan))
     return list(rendered)
 
 

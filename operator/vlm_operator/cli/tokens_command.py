@@ -22,13 +22,9 @@ def run_tokens(arguments: argparse.Namespace) -> int:
             )
         return _answer_file(arguments.requests)
     if not arguments.model or not arguments.image:
-        raise InputError(
-            [Problem(path="", message="name what to count: --model ID --image WxH, or --requests FILE")]
-        )
+        raise InputError([Problem(path="", message="name what to count: --model ID --image WxH, or --requests FILE")])
     card = find_model(arguments.model)
-    settings = ServerSettings(
-        mm_processor_kwargs=arguments.processor_kwargs, hf_overrides=arguments.hf_overrides
-    )
+    settings = ServerSettings(mm_processor_kwargs=arguments.processor_kwargs, hf_overrides=arguments.hf_overrides)
     rule = bind_rule(card.architecture, card.config, card.processor, settings, card.id)
     if isinstance(rule, TokenRefusal):
         counts: list[ImageTokens | TokenRefusal] = [rule for _ in arguments.image]
@@ -92,9 +88,7 @@ def _print_screen(
             lines.extend([f"{style.paint('bad', '✘')} {first}", *(f"  {row}" for row in rest)])
             continue
         prompt = f"({item.prompt_tokens:,} in the prompt)"
-        lines.append(
-            f"{width}×{height} → {style.paint('strong', f'{item.embed_tokens:,} image tokens')} {prompt}"
-        )
+        lines.append(f"{width}×{height} → {style.paint('strong', f'{item.embed_tokens:,} image tokens')} {prompt}")
         if arguments.explain:
             lines.extend(_explain(width, height, item))
     if arguments.explain and not isinstance(rule, TokenRefusal):
@@ -106,9 +100,7 @@ def _explain(width: int, height: int, item: ImageTokens) -> list[str]:
     rows = []
     if item.resized is not None:
         stays = item.resized == (width, height)
-        rows.append(
-            ("resize", f"{width}×{height} stays" if stays else f"→ {item.resized[0]}×{item.resized[1]}")
-        )
+        rows.append(("resize", f"{width}×{height} stays" if stays else f"→ {item.resized[0]}×{item.resized[1]}"))
     if item.tiles is not None:
         rows.append(("tiles", f"{item.tiles:,} through the vision tower, thumbnail included"))
     rows.append(("patches", f"{item.vit_patches:,} through the vision tower"))

@@ -95,3 +95,28 @@ def _figures(plan: KVCachePlan, row: dict[str, Any]) -> list[tuple[str, Any, Any
         ("max_concurrency", concurrency, pytest.approx(plan.concurrency, abs=1e-6)),
         ("auto_max_model_len", row.get("auto_max_model_len"), longest),
     ]
+
+
+def test_every_request_takes_the_blocks_that_the_engine_counts(pytestconfig: pytest.Config) -> None:
+    """Rows of kv_request_blocks.jsonl: the blocks of requests shorter than the context."""
+    folder = vectors_folder(pytestconfig)
+    run = 0
+    wrong = []
+    for row in read_rows(folder, "kv_request_blocks.jsonl"):
+        shape = shape_of(folder, row["model"])
+        if shape is None or row["variant"] != "default" or _is_refused_fp8(row):
+            continue
+        run += 1
+        plan = plan_kv_cache(
+            shape,
+            row["tp"],
+            dtype=row["kv_cache_dtype"],
+            max_model_len=row["request_tokens"],
+            max_in_flight_tokens=2 * row["max_num_batched_tokens"],
+            available_bytes=0,
+        )
+        got = (plan.blocks_per_group(row["request_tokens"]), plan.blocks_for(row["request_tokens"]))
+        if got != (row["blocks_per_group"], row["blocks"]):
+            wrong.append((row, got))
+    assert wrong == []
+    assert run >= FLOOR // 2 or pytestconfig.getoption("vectors")

@@ -61,12 +61,17 @@ class KVCachePlan:
     tokens: int
     concurrency: float
 
+    def blocks_per_group(self, length: int) -> list[int]:
+        """Return the blocks that one request of ``length`` tokens takes in each group."""
+        return [
+            _blocks(group, length, self.block_size, self.max_in_flight_tokens)
+            for group in self.groups
+            for _ in group.layers
+        ]
+
     def blocks_for(self, length: int) -> int:
         """Return the blocks that one request of ``length`` tokens takes, over all groups."""
-        return sum(
-            len(group.layers) * _blocks(group, length, self.block_size, self.max_in_flight_tokens)
-            for group in self.groups
-        )
+        return sum(self.blocks_per_group(length))
 
     def requests_of(self, length: int) -> int:
         """Return how many requests of ``length`` tokens fit at once; one block is the engine's null block."""

@@ -16,9 +16,7 @@ BUILD_SECONDS = 1800
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[Outside]:
     """The cluster all tests share: the best one there is, see tests/support/controlplane/sources.py."""
-    with use_best(
-        [nodes.gpu_node(nodes.H100_X8), nodes.gpu_node(nodes.L40S_X4), nodes.gpu_node(nodes.L4_X1)]
-    ) as plane:
+    with use_best([nodes.gpu_node(nodes.H100_X8), nodes.gpu_node(nodes.L40S_X4), nodes.gpu_node(nodes.L4_X1)]) as plane:
         yield plane
 
 

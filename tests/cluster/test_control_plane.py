@@ -25,9 +25,7 @@ with ControlPlane.start() as plane:
 """
 
 
-def deployment(
-    name: str, *, replicas: int, gpus: int, annotations: dict[str, str] | None = None
-) -> dict[str, Any]:
+def deployment(name: str, *, replicas: int, gpus: int, annotations: dict[str, str] | None = None) -> dict[str, Any]:
     container = {"name": "server", "image": "server", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
     return {
         "apiVersion": "apps/v1",
@@ -118,11 +116,7 @@ def test_the_audit_log_shows_writes_and_not_reads(control_plane: Outside, namesp
     control_plane.kubectl("create", "configmap", "written", f"--namespace={namespace}")
     control_plane.get("configmap", "written", f"--namespace={namespace}")
 
-    seen = [
-        (one.verb, one.name, one.status_code)
-        for one in control_plane.writes(before)
-        if one.namespace == namespace
-    ]
+    seen = [(one.verb, one.name, one.status_code) for one in control_plane.writes(before) if one.namespace == namespace]
     assert seen == [("create", "written", 201)]
 
 
@@ -147,9 +141,7 @@ def test_nothing_is_left_after_it_stops() -> None:
 
 
 def test_nothing_is_left_when_its_owner_is_killed() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", OWNER], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
-    ) as owner:
+    with subprocess.Popen([sys.executable, "-c", OWNER], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         folder, *numbers = owner.stdout.readline().split()
         assert Path(folder).exists()

@@ -61,9 +61,7 @@ def gpu_node(
     )
 
 
-def cpu_node(
-    name: str = "cpu", *, cores: int = 16, memory_gib: int = 64, zone: str = "eu-test-1a"
-) -> dict[str, Any]:
+def cpu_node(name: str = "cpu", *, cores: int = 16, memory_gib: int = 64, zone: str = "eu-test-1a") -> dict[str, Any]:
     """Returns a Node without GPUs."""
     return _node(name, common_labels(name, "m7i.4xlarge", zone), _resources(cores, memory_gib, 0), ())
 

@@ -7,9 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-PLANE_USERS = frozenset(
-    {"system:apiserver", "system:kwok", "system:kube-controller-manager", "system:kube-scheduler"}
-)
+PLANE_USERS = frozenset({"system:apiserver", "system:kwok", "system:kube-controller-manager", "system:kube-scheduler"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,9 +89,7 @@ def write_kubeconfigs(layout: Layout) -> None:
                 }
             ],
             "users": [{"name": user, "user": {"token": token}}],
-            "contexts": [
-                {"name": "vlm-operator-test", "context": {"cluster": "control-plane", "user": user}}
-            ],
+            "contexts": [{"name": "vlm-operator-test", "context": {"cluster": "control-plane", "user": user}}],
         }
         path = layout.kubeconfig(user)
         path.touch(mode=0o600)

@@ -42,9 +42,7 @@ def use_best(nodes: Sequence[dict[str, Any]] = ()) -> Iterator[Outside]:
 
 def _outside(kubeconfig: Path) -> Outside:
     found = shutil.which("kubectl")
-    return Outside(
-        kubeconfig=kubeconfig, kubectl_program=Path(found) if found else build().with_name("kubectl")
-    )
+    return Outside(kubeconfig=kubeconfig, kubectl_program=Path(found) if found else build().with_name("kubectl"))
 
 
 def _kind() -> Outside | None:

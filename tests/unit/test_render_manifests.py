@@ -182,11 +182,11 @@ def test_the_engine_waits_as_long_for_itself_as_its_probe() -> None:
     assert render()["Deployment"]["spec"]["progressDeadlineSeconds"] > seconds
 
 
-def test_the_memory_limit_has_room_for_the_shared_memory() -> None:
-    plan = make_plan()
+def test_the_memory_limit_is_the_plans_and_has_room_for_the_shared_memory() -> None:
     limit = parse_quantity(engine()["resources"]["limits"]["memory"])
+    assert limit == make_plan().host.memory_bytes
     (shared,) = (volume for volume in pod()["spec"]["volumes"] if volume["name"] == "shared-memory")
-    assert limit >= plan.host.memory_bytes + parse_quantity(shared["emptyDir"]["sizeLimit"])
+    assert limit > parse_quantity(shared["emptyDir"]["sizeLimit"])
 
 
 def test_the_container_has_no_rights_and_writes_only_to_volumes() -> None:

@@ -57,7 +57,7 @@ def test_negative_headroom_is_reported_as_it_is() -> None:
 
 
 def test_summary_is_what_kubectl_shows() -> None:
-    plan = make_plan(gpus_per_replica=2, gpu=make_gpu(display_name="H100 80GB"), hourly_cents=420.0)
+    plan = make_plan(gpus_per_replica=2, gpu=make_gpu(display_name="NVIDIA H100 80GB"), hourly_cents=420.0)
     assert plan_status(plan)["summary"] == {
         "accelerator": "2 x H100-80GB",
         "headroom": "2.2 GiB",

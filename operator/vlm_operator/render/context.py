@@ -103,12 +103,13 @@ def _identity(name: str, spec: VLMDeploymentSpec) -> dict[str, Any]:
 
 
 def _container(spec: VLMDeploymentSpec, plan: Plan) -> Mapping[str, Any]:
+    """Return the engine's container; the plan's host memory has the shared memory in it."""
     return {
         "image": spec.engine.image or f"vllm/vllm-openai:v{plan.engine_version}",
         "args": render_engine_args(spec, plan),
         "env": environment(spec, plan),
         "port": names.SERVICE_PORT,
         "cpu": str(plan.host.cpu_cores),
-        "memory": format_mebibytes(plan.host.memory_bytes + plan.host.shared_memory_bytes),
+        "memory": format_mebibytes(plan.host.memory_bytes),
         "gpus": str(plan.gpus_per_replica),
     }

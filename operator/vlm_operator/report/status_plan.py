@@ -91,8 +91,8 @@ def whole_mebibytes(memory: MemoryBreakdown) -> list[dict[str, Any]]:
 
 
 def format_accelerator(gpu: str, count: int) -> str:
-    """Return for example ``2 x H100-80GB``."""
-    return f"{count} x {gpu.replace(' ', '-')}"
+    """Return for example ``2 x H100-80GB``; the vendor's name is left out."""
+    return f"{count} x {gpu.removeprefix('NVIDIA ').replace(' ', '-')}"
 
 
 def format_cost(hourly_cents: float | None) -> str:

@@ -1,7 +1,8 @@
 """Reads what the user named on the command line; every way in which that can fail is an InputError."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from vlm_operator.errors import InputError, Problem
@@ -29,22 +30,45 @@ def read_text(file: str) -> str:
         InputError: It cannot be read, is too large, or is not UTF-8 text.
     """
     name = display_name(file)
-    try:
+    with _told(name):
         raw = sys.stdin.read().encode() if file == "-" else _read_bytes(file)
+        text = raw.decode()
+    if len(raw) > MAX_BYTES:
+        raise _cannot(f"{name} is larger than {MAX_BYTES // 2**20} MiB; is it a YAML file?")
+    return text
+
+
+def read_lines(file: str) -> Iterator[str]:
+    """Yield the lines of ``file``, of standard input where it is ``-``, as they come.
+
+    Raises:
+        InputError: It cannot be read, or is not UTF-8 text.
+    """
+    with _told(display_name(file)):
+        if file == "-":
+            yield from (line.rstrip("\n") for line in sys.stdin)
+            return
+        with Path(file).open(encoding="utf-8") as stream:
+            yield from (line.rstrip("\n") for line in stream)
+
+
+@contextmanager
+def _told(name: str) -> Iterator[None]:
+    """Turn what can go wrong with a file into an InputError."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
     except IsADirectoryError:
         raise _cannot(f"{name} is a directory; name one file") from None
     except FileNotFoundError:
         raise _cannot(f"{name}: there is no such file") from None
     except UnicodeError:
-        raise _cannot(f"{name} is not UTF-8 text; is it a YAML file?") from None
-    except (OSError, ValueError) as error:
-        raise _cannot(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if len(raw) > MAX_BYTES:
-        raise _cannot(f"{name} is larger than {MAX_BYTES // 2**20} MiB; is it a YAML file?")
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        raise _cannot(f"{name} is not UTF-8 text; is it a YAML file?") from None
+        raise _cannot(f"{name} is not UTF-8 text; is it the right file?") from None
+    except OSError as error:
+        raise _cannot(f"{name} cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise _cannot(f"{name} cannot be read: {error}") from None
 
 
 def _read_bytes(file: str) -> bytes:

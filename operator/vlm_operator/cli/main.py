@@ -24,7 +24,7 @@ EXIT_CLUSTER = 3
 EXIT_INTERRUPTED = 130
 EXIT_CLOSED_PIPE = 141
 
-_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - it has no other name
+_Commands: TypeAlias = "argparse._SubParsersAction[_Parser]"  # noqa: SLF001 - it has no other name
 
 _EPILOG = """\
 exit status:

@@ -6,7 +6,7 @@ from typing import Any
 
 from vlm_operator.catalogue.load import find_model
 from vlm_operator.cli import output
-from vlm_operator.cli.inputs import read_text
+from vlm_operator.cli.inputs import read_lines
 from vlm_operator.cli.text import MARGIN, fold
 from vlm_operator.errors import InputError, Problem
 from vlm_operator.sizing.tokens.registry import bind_rule
@@ -44,7 +44,7 @@ def run_tokens(arguments: argparse.Namespace) -> int:
 def _answer_file(file: str) -> int:
     from vlm_operator.cli.tokens import answer_requests  # noqa: PLC0415 - only for a file of requests
 
-    for answer in answer_requests(read_text(file).splitlines(), find_model):
+    for answer in answer_requests(read_lines(file), find_model):
         sys.stdout.write(answer.rstrip("\n") + "\n")
     return 0
 

@@ -9,7 +9,7 @@ KIND   := go run sigs.k8s.io/kind@v0.33.0
 PYTEST_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check-tools control-plane test lint generate generate-check lock bench ci \
+.PHONY: help setup check-tools control-plane test lint generate lock bench ci \
         demo demo-up demo-down kind-up kind-down clean
 
 help: ## list the targets
@@ -35,22 +35,20 @@ control-plane: $(STAMP)
 test: setup ## run every test, those against a real API server included (PYTEST_ARGS="-k name")
 	$(PYTHON) -m pytest $(PYTEST_ARGS)
 
-lint: $(STAMP) generate-check ## check style, types, import floors, catalogue, generated files and chart
+lint: $(STAMP) ## check style, types, import floors, catalogue, generated files and chart
 	@! test -e operator/__init__.py || { echo "operator/__init__.py hides the standard library's operator"; exit 1; }
 	$(VENV)/bin/ruff check
 	$(VENV)/bin/ruff format --check
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 	$(PYTHON) -m vlm_operator.catalogue.load
+	$(PYTHON) tools/generate.py --check
+	$(PYTHON) tools/generate_install.py --check
 	$(PYTHON) -m tests.support.helm lint
 
 generate: $(STAMP) ## write all generated files anew
 	$(PYTHON) tools/generate.py
 	$(PYTHON) tools/generate_install.py
-
-generate-check: $(STAMP)
-	$(PYTHON) tools/generate.py --check
-	$(PYTHON) tools/generate_install.py --check
 
 lock: ## choose package versions anew after a change of pyproject.toml
 	@"$$(tools/check_tools.sh --python)" tools/lock_requirements.py

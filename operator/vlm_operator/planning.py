@@ -55,9 +55,9 @@ def plan_deployment(spec: VLMDeploymentSpec, inventory: Inventory) -> Plan | NoF
         or "memory" in (card.config_provenance.certainty, card.processor_provenance.certainty),
         trust_remote_code=spec.model.trust_remote_code,
     )
-    return search(
-        model, workload_of(spec), constraints_of(spec), restrict_inventory(spec, inventory), version
-    )
+    if spec.accelerators.inventory == "Catalogue" and inventory.source == "cluster":
+        inventory = catalogue_inventory()
+    return search(model, workload_of(spec), constraints_of(spec), restrict_inventory(spec, inventory), version)
 
 
 def catalogue_inventory() -> Inventory:
@@ -66,9 +66,7 @@ def catalogue_inventory() -> Inventory:
     excluded: list[tuple[str, str]] = []
     for card in all_gpus():
         if card.vendor != "nvidia":
-            excluded.append(
-                (card.id, f"{card.vendor} is not covered by the engine facts; only NVIDIA GPUs are")
-            )
+            excluded.append((card.id, f"{card.vendor} is not covered by the engine facts; only NVIDIA GPUs are"))
         elif card.driver_memory_mib is None or card.bandwidth_gb_per_second is None:
             excluded.append((card.id, "its memory or bandwidth is unknown"))
         else:
@@ -82,8 +80,7 @@ def workload_of(spec: VLMDeploymentSpec) -> Workload:
     prompt, output = declared.text.prompt_tokens, declared.output.tokens
     return Workload(
         image_sizes=tuple(
-            ImageSize(width=size.width, height=size.height, weight=size.weight)
-            for size in declared.images.sizes
+            ImageSize(width=size.width, height=size.height, weight=size.weight) for size in declared.images.sizes
         ),
         images_per_request=tuple(
             ImageCount(count=entry.count, weight=entry.weight) for entry in declared.images.per_request
@@ -161,9 +158,7 @@ def _refuse_unservable(spec: VLMDeploymentSpec, card: ModelCard, version: str) -
         )
     if card.served:
         return None
-    last = (
-        f"; the last version that served it is {card.last_engine_version}" if card.last_engine_version else ""
-    )
+    last = f"; the last version that served it is {card.last_engine_version}" if card.last_engine_version else ""
     return _refuse(
         spec,
         names.REASON_UNSERVABLE,

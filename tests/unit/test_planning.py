@@ -7,7 +7,9 @@ import pytest
 from vlm_operator.api.validate import parse_resource
 from vlm_operator.errors import InputError
 from vlm_operator.planning import catalogue_inventory, plan_deployment
+from vlm_operator.sizing.inventory import Inventory, NodeShape
 from vlm_operator.sizing.plan import NoFit, Plan
+from vlm_operator.units import GIB
 
 QWEN_7B = "Qwen/Qwen2.5-VL-7B-Instruct"
 QWEN_72B = "Qwen/Qwen2.5-VL-72B-Instruct"
@@ -147,3 +149,40 @@ def test_objectives_that_are_too_fast_are_refused_with_what_is_possible() -> Non
     assert isinstance(verdict, NoFit)
     assert "Latency" in dict(verdict.by_reason)
     assert any("objectives" in suggestion for suggestion in verdict.suggestions)
+
+
+def cluster_of(gpu: str, free_by_node: tuple[int, ...], **host: int) -> Inventory:
+    kind = next(shape.gpu for shape in catalogue_inventory().shapes if shape.gpu.product == gpu)
+    shape = NodeShape(gpu=kind, gpus_per_node=8, nodes=len(free_by_node), free_by_node=free_by_node, **host)
+    return Inventory(shapes=(shape,), source="cluster")
+
+
+def plan_in(inventory: Inventory, spec: dict[str, Any]) -> Plan | NoFit:
+    document = {"apiVersion": "vlm-operator.dev/v1alpha1", "kind": "VLMDeployment", "metadata": {"name": "test"}}
+    return plan_deployment(parse_resource(document | {"spec": spec}).spec, inventory)
+
+
+def test_a_replica_is_never_spread_over_two_nodes() -> None:
+    frames = make_spec(QWEN_72B, (3840, 2160))
+    split = plan_in(cluster_of(H100, (2, 2)), frames)
+    assert isinstance(split, NoFit)
+    assert "NotEnoughGPUs" in dict(split.by_reason)
+    assert isinstance(plan_in(cluster_of(H100, (0, 4)), frames), Plan)
+
+
+def test_a_pod_that_no_node_can_hold_is_not_planned() -> None:
+    small = plan_in(cluster_of(H100, (8,), host_memory_bytes=8 * GIB), make_spec(QWEN_7B))
+    assert isinstance(small, NoFit)
+    assert "HostTooSmall" in dict(small.by_reason)
+
+
+def test_the_catalogue_is_planned_with_where_the_object_asks_for_it() -> None:
+    spec = make_spec(QWEN_7B, accelerators={"inventory": "Catalogue"})
+    assert isinstance(plan_in(Inventory(shapes=(), source="cluster"), spec), Plan)
+
+
+def test_an_empty_cluster_says_what_is_missing() -> None:
+    verdict = plan_in(Inventory(shapes=(), source="cluster"), make_spec(QWEN_7B))
+    assert isinstance(verdict, NoFit)
+    assert verdict.reason == "NoGPUs"
+    assert "GPU feature discovery" in verdict.message

@@ -110,7 +110,7 @@ def _shape(entry: dict[str, Any], kind: GpuKind) -> NodeShape:
         gpu=kind,
         gpus_per_node=entry["gpusPerNode"],
         nodes=nodes,
-        free_gpus=None if nodes is None else nodes * entry["gpusPerNode"],
+        free_by_node=None if nodes is None else (entry["gpusPerNode"],) * nodes,
     )
 
 

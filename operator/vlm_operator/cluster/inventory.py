@@ -113,7 +113,7 @@ def _shape(kind: GpuKind, gpus: int, nodes: Sequence[GpuNode], held: Mapping[str
         gpu=kind,
         gpus_per_node=gpus,
         nodes=len(nodes),
-        free_gpus=sum(max(gpus - held.get(node.name, 0), 0) for node in nodes),
+        free_by_node=tuple(sorted(max(gpus - held.get(node.name, 0), 0) for node in nodes)),
         cpu_cores=min(node.cpu_cores for node in nodes),
         host_memory_bytes=min(node.memory_bytes for node in nodes),
     )

@@ -107,7 +107,7 @@ def _stay(
         return fresh, False
     shapes = tuple(shape for shape in inventory.shapes if _runs_on(deployment, shape))
     if shapes:
-        unlimited = tuple(replace(shape, free_gpus=None) for shape in shapes)
+        unlimited = tuple(replace(shape, free_by_node=None) for shape in shapes)
         same = plan_deployment(resource.spec, replace(inventory, shapes=unlimited))
         if isinstance(same, Plan) and plan_digest(same) == running:
             return same, False

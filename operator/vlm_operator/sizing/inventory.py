@@ -45,16 +45,22 @@ class GpuKind:
 class NodeShape:
     """Nodes with this many GPUs of a kind, and what a replica may use of the host.
 
-    ``nodes`` None means as many as wanted (catalogue inventory). ``free_gpus`` counts GPUs that are free on
-    all these nodes together; None means unknown or unlimited.
+    ``nodes`` None means as many as wanted (catalogue inventory). ``free_by_node`` counts the GPUs that are free on each
+    of these nodes, since a replica cannot span two; None means unknown or unlimited.
     """
 
     gpu: GpuKind
     gpus_per_node: int
     nodes: int | None = None
-    free_gpus: int | None = None
+    free_by_node: tuple[int, ...] | None = None
     cpu_cores: int | None = None
     host_memory_bytes: int | None = None
+
+    def room_for(self, gpus: int) -> int | None:
+        """Return how many replicas of ``gpus`` GPUs the free GPUs hold; None means as many as wanted."""
+        if self.free_by_node is None:
+            return None
+        return sum(free // gpus for free in self.free_by_node)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,6 +27,7 @@ from vlm_operator.sizing.shape import ModelShape
 from vlm_operator.sizing.tokens.types import ImageRule
 from vlm_operator.sizing.weights import count_parameters, weights_per_rank
 from vlm_operator.sizing.workload import Constraints, Workload
+from vlm_operator.units import format_gib
 
 CONTEXT_STEP = 256
 """max_model_len is rounded up to a multiple of this, so that a small change of the workload restarts nothing."""
@@ -157,6 +158,9 @@ def _at_replicas(
     fit = fit_memory(_fit_request(candidate, question, setting))
     if isinstance(fit, Misfit):
         return _reject(candidate, fit.reason, fit.message, shortfall=fit.shortfall_fraction), None
+    small = _check_host(candidate, fit)
+    if small is not None:
+        return small, None
     if fit.largest_requests < running:
         rejection = _reject(
             candidate,
@@ -191,16 +195,32 @@ def _fit_request(candidate: Candidate, question: Question, setting: _Setting) ->
 
 
 def _check_free_gpus(candidate: Candidate, replicas: int) -> Rejection | None:
-    free = candidate.node.free_gpus
-    needed = candidate.tensor_parallel_size * replicas
-    if free is None or needed <= free:
+    size = candidate.tensor_parallel_size
+    room = candidate.node.room_for(size)
+    if room is None or replicas <= room:
         return None
+    free = sum(candidate.node.free_by_node or ())
     return _reject(
         candidate,
         "NotEnoughGPUs",
-        f"{needed} GPUs are needed ({replicas} × {candidate.tensor_parallel_size}); {free} are free",
-        shortfall=needed / max(free, 1) - 1,
+        f"{replicas} replicas of {size} GPUs are needed; {free} GPUs are free, with room for {room} on single nodes",
+        shortfall=replicas / max(room, 0.5) - 1,
     )
+
+
+def _check_host(candidate: Candidate, fit: MemoryFit) -> Rejection | None:
+    """A pod that asks for more than a node has would stay Pending for ever."""
+    node, host = candidate.node, fit.host
+    if node.cpu_cores is not None and host.cpu_cores > node.cpu_cores:
+        message = f"a pod needs {host.cpu_cores} CPU cores; the node offers {node.cpu_cores}"
+        return _reject(candidate, "HostTooSmall", message, shortfall=host.cpu_cores / max(node.cpu_cores, 1) - 1)
+    if node.host_memory_bytes is not None and host.memory_bytes > node.host_memory_bytes:
+        needed, offered = format_gib(host.memory_bytes), format_gib(node.host_memory_bytes)
+        message = f"a pod needs {needed} of host memory; the node offers {offered}"
+        return _reject(
+            candidate, "HostTooSmall", message, shortfall=host.memory_bytes / max(node.host_memory_bytes, 1) - 1
+        )
+    return None
 
 
 def _replica(candidate: Candidate, question: Question, mode: EncoderParallelMode) -> latency.Replica:

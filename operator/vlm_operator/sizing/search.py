@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vlm_operator.sizing.demand import measure_demand
-from vlm_operator.sizing.inventory import Inventory, NodeShape
+from vlm_operator.sizing.inventory import Inventory
 from vlm_operator.sizing.judge import Candidate, Question, judge
 from vlm_operator.sizing.plan import Alternative, NoFit, Plan, Rejection
 from vlm_operator.sizing.shape import ModelShape
@@ -56,23 +56,14 @@ def search(
 
 
 def enumerate_candidates(inventory: Inventory, constraints: Constraints) -> tuple[Candidate, ...]:
-    """Return each GPU kind with each tensor parallel size that one of its nodes can hold."""
-    largest: dict[str, NodeShape] = {}
-    for shape in inventory.shapes:
-        known = largest.get(shape.gpu.id)
-        if known is None or _room(shape) > _room(known):
-            largest[shape.gpu.id] = shape
+    """Return each node shape with each tensor parallel size that one such node can hold."""
     limit = constraints.max_gpus_per_replica or max(TENSOR_PARALLEL_SIZES)
     return tuple(
         Candidate(node=shape, tensor_parallel_size=size)
-        for _, shape in sorted(largest.items())
+        for shape in sorted(inventory.shapes, key=lambda shape: (shape.gpu.id, shape.gpus_per_node))
         for size in TENSOR_PARALLEL_SIZES
         if size <= min(shape.gpus_per_node, limit)
     )
-
-
-def _room(shape: NodeShape) -> tuple[int, int]:
-    return shape.gpus_per_node, shape.free_gpus if shape.free_gpus is not None else 10**6
 
 
 def _question(

@@ -129,6 +129,7 @@ def build_llava(source: Source) -> ImageRule:
             "InvalidSetting",
             f"vision_feature_select_strategy is {strategy!r}; the engine knows default and full",
         )
+    reading.divide("vision_config.patch_size", image_size, patch_size)
     tokens = fixed_tokens(image_size, patch_size, int(strategy == "full"))
     return Fixed(settings=source.settings, model_id=source.model_id, image_size=image_size, tokens=tokens)
 
@@ -218,22 +219,16 @@ def build_gemma3(source: Source) -> ImageRule:
     name = source.model_id
     image_size = _side(source, "vision_config.image_size")
     ratio = values.get("pan_and_scan_min_ratio_to_activate")
-    if isinstance(ratio, bool) or not isinstance(ratio, int | float):
-        raise Refused(
-            "MissingProcessorValue",
-            f"{name or 'the model'}: pan_and_scan_min_ratio_to_activate is {ratio!r}, but must be a number; "
-            f"take "
-            "preprocessor_config.json from the checkpoint",
-        )
+    patches = reading.divide("vision_config.patch_size", image_size, _side(source, "vision_config.patch_size")) ** 2
     shape = PanScanShape(
         tokens_per_view=reading.first_int(
             name, (source.processor, "image_seq_length"), (source.config, "mm_tokens_per_image")
         ),
-        patches_per_view=(image_size // _side(source, "vision_config.patch_size")) ** 2,
+        patches_per_view=patches,
         enabled=reading.boolean("do_pan_and_scan", values.get("do_pan_and_scan")),
         max_crops=reading.first_int(name, (values, "pan_and_scan_max_num_crops")),
         min_crop_size=reading.first_int(name, (values, "pan_and_scan_min_crop_size")),
-        min_ratio=float(ratio),
+        min_ratio=reading.positive_number("pan_and_scan_min_ratio_to_activate", ratio),
     )
     return PanScan(settings=source.settings, model_id=name, image_size=image_size, shape=shape)
 
@@ -262,15 +257,14 @@ def _read_tile_shape(source: Source, values: Mapping[str, Any]) -> TileShape:
             "which the engine lists grids for minutes; correct it",
         )
     tile_size = reading.first_int(name, (config, "force_image_size"), (config, "vision_config.image_size"))
-    side = tile_size // reading.first_int(name, (config, "vision_config.patch_size"))
-    ratio = config.get("downsample_ratio")
-    if isinstance(ratio, bool) or not isinstance(ratio, int | float):
-        raise Refused(
-            "MissingProcessorValue", f"{name or 'the model'}: downsample_ratio is {ratio!r}, but must be a number"
-        )
+    side = reading.divide("vision_config.patch_size", tile_size, _side(source, "vision_config.patch_size"))
+    ratio = reading.positive_number("downsample_ratio", config.get("downsample_ratio"))
+    tokens = int(side**2 * ratio**2)
+    if tokens < 1:
+        raise Refused("InvalidSetting", f"downsample_ratio is {ratio}, which leaves no token of a tile; correct it")
     return TileShape(
         tile_size=tile_size,
-        tokens_per_tile=int(side**2 * ratio**2),
+        tokens_per_tile=tokens,
         patches_per_tile=side**2,
         min_tiles=least if dynamic else 1,
         max_tiles=most if dynamic else 1,

@@ -16,11 +16,12 @@ def check_size(width: int, height: int) -> TokenRefusal | None:
             message=f"image size {width}x{height}: width and height must be at least 1 pixel; "
             "give the size in pixels, such as 4032x3024",
         )
-    if width * height > MAX_DECODED_PIXELS:
+    pixels = width * height
+    if pixels > MAX_DECODED_PIXELS:
+        shown = f"{pixels:,}" if pixels < 10**15 else "more than 10^15"
         return TokenRefusal(
             reason="ImageTooLarge",
-            message=f"image size {width}x{height} is {width * height:,} pixels, and the engine decodes "
-            f"at most {MAX_DECODED_PIXELS:,}; scale the image down, or raise VLLM_MAX_IMAGE_PIXELS "
-            "on the server",
+            message=f"image size {width}x{height} is {shown} pixels, and the engine decodes at most "
+            f"{MAX_DECODED_PIXELS:,}; scale the image down, or raise VLLM_MAX_IMAGE_PIXELS on the server",
         )
     return None

@@ -1,9 +1,12 @@
 """Reads configuration and settings; what cannot be used raises ``Refused``, which ``bind_rule`` catches."""
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from vlm_operator.sizing.tokens.types import ServerSettings, TokenRefusal
+
+_LARGEST: Final = 2**40
+"""No figure of an image comes near; larger numbers are mistakes and would only cost time."""
 
 
 class Refused(Exception):  # noqa: N818 - an outcome inside this package, not an error of the product
@@ -58,14 +61,38 @@ def positive_int(name: str, value: Any) -> int:
     """Return ``value`` as a whole number.
 
     Raises:
-        Refused: It is not a whole number above 0.
+        Refused: It is not a whole number above 0, or it is absurdly large.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST:
         raise Refused(
             "InvalidSetting",
-            f"{name} is {value!r}, but must be a whole number of at least 1; correct or drop it",
+            f"{name} is {value!r}, but must be a whole number from 1 to {_LARGEST:,}; correct or drop it",
         )
     return value
+
+
+def positive_number(name: str, value: Any) -> float:
+    """Return ``value`` as a number above 0.
+
+    Raises:
+        Refused: It is anything else.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _LARGEST:
+        raise Refused("InvalidSetting", f"{name} is {value!r}, but must be a number above 0; correct or drop it")
+    return float(value)
+
+
+def divide(name: str, side: int, patch_size: int) -> int:
+    """Return how many patches a side of ``side`` pixels holds.
+
+    Raises:
+        Refused: Not even one.
+    """
+    if patch_size > side:
+        raise Refused(
+            "InvalidSetting", f"{name} is {patch_size}, but an image or tile is only {side} pixels wide; correct it"
+        )
+    return side // patch_size
 
 
 def boolean(name: str, value: Any) -> bool:

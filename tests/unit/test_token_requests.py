@@ -87,6 +87,8 @@ def test_settings_of_the_request_count() -> None:
         (request(model="nobody/nothing"), "UnknownModel"),
         (request(width=0), "InvalidImageSize"),
         (request(width=10**30), "ImageTooLarge"),
+        (request(width=10**4000, height=10**4000), "ImageTooLarge"),
+        (request(mm_processor_kwargs={"max_pixels": 10**50}), "InvalidSetting"),
         (request(width=4000, height=19), "AspectRatioTooExtreme"),
         (request(mm_processor_kwargs={"size": {"longest_edge": 1003520}}), "StartupFails"),
         (request(mm_processor_kwargs={"max_pixel": 1003520}), "UnknownSetting"),

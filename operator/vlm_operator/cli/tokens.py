@@ -35,7 +35,7 @@ def answer_requests(lines: Iterable[str], find_model: FindModel) -> Iterator[str
     """
     bound: _Bound = {}
     for line in lines:
-        yield json.dumps(_answer(line, find_model, bound), ensure_ascii=False)
+        yield json.dumps(_answer(line, find_model, bound))
 
 
 def _answer(line: str, find_model: FindModel, bound: _Bound) -> dict[str, Any]:
@@ -45,6 +45,8 @@ def _answer(line: str, find_model: FindModel, bound: _Bound) -> dict[str, Any]:
         rule = _find_rule(request, find_model, bound)
     except _BadRequestError as error:
         return _error(TokenRefusal(reason="BadRequest", message=str(error)))
+    except RecursionError:
+        return _error(TokenRefusal(reason="BadRequest", message="settings nested too deeply; flatten them"))
     if isinstance(rule, TokenRefusal):
         return _error(rule)
     count = rule.count_image(*size)

@@ -7,7 +7,10 @@ from vlm_operator.sizing.tokens.types import ImageTokens, ServerSettings, TokenR
 
 
 def smallest(low: int, high: int, keeps: Callable[[int], bool]) -> int:
-    """Return the smallest value of ``low``…``high`` that keeps enough; ``high`` does; larger keeps more."""
+    """Return the smallest value of ``low``…``high`` that keeps enough; ``high`` does; larger keeps more.
+
+    Where larger does not always keep more the result still keeps enough, but need not be the smallest.
+    """
     while low < high:
         middle = (low + high) // 2
         if keeps(middle):

@@ -41,9 +41,7 @@ def write(folder: Path, *documents: Any) -> str:
     return str(file)
 
 
-def test_a_plan_answers_on_stdout_and_exits_with_0(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_answers_on_stdout_and_exits_with_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "-f", write(tmp_path, a_document())]) == 0
     out, err = capsys.readouterr()
     assert err == ""
@@ -52,9 +50,7 @@ def test_a_plan_answers_on_stdout_and_exits_with_0(
     assert max(len(line) for line in out.splitlines() if "/" not in line) <= COLUMNS
 
 
-def test_a_plan_as_json_has_plan_estimate_and_alternatives(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_plan_as_json_has_plan_estimate_and_alternatives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "-f", write(tmp_path, a_document()), "--output", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert {"plan", "estimate", "alternatives"} <= set(document)
@@ -82,9 +78,7 @@ def test_several_objects_get_one_answer_each(tmp_path: Path, capsys: pytest.Capt
     assert [item["name"] for item in json.loads(capsys.readouterr().out)["items"]] == ["one", "two"]
 
 
-def test_what_does_not_fit_exits_with_1_and_says_what_would(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_does_not_fit_exits_with_1_and_says_what_would(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write(tmp_path, a_document(accelerators={"maxHourlyCostCents": 1}))
     assert main(["plan", "-f", file]) == 1
     assert "✘ invoices" in capsys.readouterr().out
@@ -92,9 +86,7 @@ def test_what_does_not_fit_exits_with_1_and_says_what_would(
     assert "noFit" in json.loads(capsys.readouterr().out)
 
 
-def test_nothing_is_rendered_if_one_object_does_not_fit(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_is_rendered_if_one_object_does_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write(tmp_path, a_document("one"), a_document("two", accelerators={"maxHourlyCostCents": 1}))
     assert main(["render", "-f", file]) == 1
     out, err = capsys.readouterr()
@@ -186,9 +178,7 @@ def test_an_image_of_50000_by_50000_is_refused_with_the_limit(
     assert "178956970" in capsys.readouterr().err.replace(",", "")
 
 
-def test_a_missing_file_and_a_directory_are_told_apart(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_file_and_a_directory_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "-f", str(tmp_path / "none.yaml")]) == 2
     assert "no such file" in capsys.readouterr().err
     assert main(["plan", "-f", str(tmp_path)]) == 2
@@ -239,9 +229,7 @@ def test_tokens_without_a_question_says_what_is_missing(capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("what", ["models", "gpus"])
-def test_the_catalogue_lists_every_entry_with_its_certainty(
-    what: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_catalogue_lists_every_entry_with_its_certainty(what: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["catalogue", what]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= COLUMNS
@@ -264,9 +252,7 @@ def test_an_inventory_file_limits_the_gpus(tmp_path: Path, capsys: pytest.Captur
     assert document["estimate"]["hourlyCostCents"] % 50 == 0
 
 
-def test_every_problem_of_an_inventory_file_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_problem_of_an_inventory_file_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     inventory = tmp_path / "gpus.yaml"
     inventory.write_text("- {gpu: L40, gpusPerNode: 0, node: 2}\n- {gpu: NVIDIA-L40X, gpusPerNode: 1}\n- 5\n")
     file = write(tmp_path, a_document())
@@ -284,9 +270,7 @@ assert main(["plan", "-f", {write(tmp_path, a_document())!r}]) == 0
 assert main(["tokens", "--model", {MODEL!r}, "--image", "640x480"]) == 0
 sys.exit(bool({{"kopf", "kubernetes", "aiohttp"}} & set(sys.modules)))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=ENVIRONMENT, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", program], env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "\x1b" not in done.stdout
 
@@ -295,17 +279,13 @@ def test_a_reader_that_leaves_early_causes_no_traceback() -> None:
     command = [sys.executable, "-m", "vlm_operator.cli.main", "catalogue", "models", "-o", "json"]
     reading, writing = os.pipe()
     os.close(reading)
-    done = subprocess.run(
-        command, env=ENVIRONMENT, stdout=writing, stderr=subprocess.PIPE, text=True, check=False
-    )
+    done = subprocess.run(command, env=ENVIRONMENT, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     os.close(writing)
     assert done.stderr == ""
     assert done.returncode == 141
 
 
-def test_an_interruption_ends_quietly(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interruption_ends_quietly(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def interrupted(_: object) -> int:
         raise KeyboardInterrupt
 

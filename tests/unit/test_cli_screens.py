@@ -263,9 +263,7 @@ def test_a_live_object_says_ready_first_and_that_the_status_is_stale() -> None:
         "spec": {"model": {"id": "m"}},
         "status": {
             "observedGeneration": 1,
-            "conditions": [
-                {"type": "Ready", "status": "True", "reason": "Serving", "message": "2 of 2 ready"}
-            ],
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Serving", "message": "2 of 2 ready"}],
             "estimate": {
                 "memoryPerGPU": [
                     {"part": "weights", "mebibytes": 1000},
@@ -280,9 +278,7 @@ def test_a_live_object_says_ready_first_and_that_the_status_is_stale() -> None:
     assert re.search(r"sum +1,024 MiB", text)
 
 
-@pytest.mark.parametrize(
-    ("value", "words"), [(0.41, "410 ms"), (1.2, "1.2 s"), (0, "0 ms"), (250.0, "250 s")]
-)
+@pytest.mark.parametrize(("value", "words"), [(0.41, "410 ms"), (1.2, "1.2 s"), (0, "0 ms"), (250.0, "250 s")])
 def test_durations_carry_the_unit_that_people_would_use(value: float, words: str) -> None:
     assert seconds(value) == words
 

@@ -55,19 +55,22 @@ def say(text: str) -> None:
 
 
 def say_problems(problems: Sequence[Problem], *, source: str = "") -> None:
-    """Print one line per problem, and where they belong to a file how many there are."""
+    """Print one line per problem in the order of the file, and how many there are where they belong to one."""
+    problems = sorted(problems, key=lambda problem: problem.line or 0)
     places = [_place(problem, source) for problem in problems]
     width = max((len(place) for place in places), default=0)
     for place, problem in zip(places, problems, strict=True):
         where = f"{place:<{width}}  " if width else ""
         what = f"{problem.path}: {problem.message}" if problem.path else problem.message
-        say(f"{where}{what}" if where.strip() else f"vlmctl: {what}")
+        say(f"{where}{what}" if where.strip() else f"vlmctl: {what}" if not source else what)
     if source:
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         say(f"{count} in {source}; nothing was applied.")
 
 
 def _place(problem: Problem, source: str) -> str:
+    if source and not problem.path and problem.message.startswith(source):
+        return ""
     return f"{source}:{problem.line}" if source and problem.line else source
 
 

@@ -188,9 +188,11 @@ def _others(alternatives: Sequence[Alternative]) -> list[str]:
 
 
 def _how_sure(plan: Plan) -> list[str]:
-    price = plan.gpu.price_note or ("unknown" if plan.hourly_cents is None else "list price")
+    price = f"price from {plan.gpu.price_note}" if plan.gpu.price_note else "price as given"
+    if plan.hourly_cents is None:
+        price = "price unknown"
     memory, latency = plan.gpu.engine_memory_certainty, plan.latency.certainty
-    return [f"plan {plan.certainty} · memory of the GPU {memory} · latency {latency} · price: {price}"]
+    return [f"plan {plan.certainty} · GPU memory {memory} · latency {latency} · {price}"]
 
 
 def _next_step(asked: Asked) -> list[str]:

@@ -1,4 +1,3 @@
-# ruff: noqa: INP001 -- a program, not a package
 """Writes the files that are generated from the models; with ``--check`` says which are stale and exits 1.
 
 Usage: python tools/generate.py [--check]

@@ -1,4 +1,3 @@
-# ruff: noqa: INP001 -- a program, not a package
 """Writes requirements/*.txt: every package, transitive ones included, at one version with its hashes.
 
 Run by `make lock` after a change of dependencies in pyproject.toml, the only place that names them. The lock

@@ -5,28 +5,16 @@ The checks run in the order in which the engine would trip over them: GPU, shard
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from vlm_operator.sizing import latency
-from vlm_operator.sizing.demand import Demand
+from vlm_operator.sizing.assemble import assemble_latency, assemble_plan
 from vlm_operator.sizing.fit import FitRequest, MemoryFit, Misfit, fit_memory
-from vlm_operator.sizing.inventory import NodeShape
 from vlm_operator.sizing.kv_cache import kv_bytes_per_token
 from vlm_operator.sizing.legality import check_gpu, check_tensor_parallel, derive_max_model_len
-from vlm_operator.sizing.plan import (
-    EncoderParallelMode,
-    LatencyEstimate,
-    LimitCheck,
-    Percentiles,
-    Plan,
-    Rejection,
-    ServerFlags,
-)
-from vlm_operator.sizing.shape import ModelShape
-from vlm_operator.sizing.tokens.types import ImageRule
+from vlm_operator.sizing.plan import EncoderParallelMode, Plan, Rejection
+from vlm_operator.sizing.question import Candidate, Question, Setting
 from vlm_operator.sizing.weights import count_parameters, weights_per_rank
-from vlm_operator.sizing.workload import Constraints, Workload
+from vlm_operator.sizing.workload import Workload
 from vlm_operator.units import format_gib
 
 CONTEXT_STEP = 256
@@ -34,45 +22,9 @@ CONTEXT_STEP = 256
 MAX_SEQUENCES = 256
 SEQUENCE_STEP = 8
 MAX_REPLICAS = 64
-PROCESSOR_CACHE_GIB = 4
 PERCENTILES = (50, 95, 99)
 NEVER = 1e9
 """Shortfall of a candidate that no change of the workload would save: it is the farthest miss."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A node shape and how many of its GPUs one replica takes."""
-
-    node: NodeShape
-    tensor_parallel_size: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """Everything about the model and the workload that is the same for all candidates."""
-
-    model_id: str
-    config: Mapping[str, Any]
-    shape: ModelShape
-    rule: ImageRule
-    demand: Demand
-    workload: Workload
-    constraints: Constraints
-    engine_version: str
-    trust_remote_code: bool
-    remembered: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Setting:
-    """What was chosen before memory is looked at: tower mode, context, batch, replicas and their load."""
-
-    mode: EncoderParallelMode
-    max_model_len: int
-    max_num_seqs: int
-    replicas: int
-    running: int
 
 
 def judge(candidate: Candidate, question: Question) -> Plan | Rejection:
@@ -152,7 +104,7 @@ def _at_replicas(
         )
         return rejection, replicas + 1
     sequences = min(MAX_SEQUENCES, -(-running // SEQUENCE_STEP) * SEQUENCE_STEP)
-    setting = _Setting(
+    setting = Setting(
         mode=mode, max_model_len=max_model_len, max_num_seqs=sequences, replicas=replicas, running=running
     )
     fit = fit_memory(_fit_request(candidate, question, setting))
@@ -174,11 +126,11 @@ def _at_replicas(
     late = _late(candidate, question, seconds)
     if late is not None:
         return late, replicas + 1 if running > 1 else None
-    estimate = _latency_estimate(runner, works, seconds, min(fit.largest_requests, sequences))
-    return _price(candidate, _plan(candidate, question, setting, fit, estimate), question)
+    estimate = assemble_latency(runner, works, seconds, min(fit.largest_requests, sequences))
+    return _price(candidate, assemble_plan(candidate, question, setting, fit, estimate), question)
 
 
-def _fit_request(candidate: Candidate, question: Question, setting: _Setting) -> FitRequest:
+def _fit_request(candidate: Candidate, question: Question, setting: Setting) -> FitRequest:
     return FitRequest(
         shape=question.shape,
         gpu=candidate.node.gpu,
@@ -286,114 +238,6 @@ def _late(candidate: Candidate, question: Question, seconds: Mapping[int, latenc
                 shortfall=value / target.seconds - 1,
             )
     return None
-
-
-def _latency_estimate(
-    runner: latency.Replica,
-    works: Mapping[int, latency.RequestWork],
-    seconds: Mapping[int, latency.RequestSeconds],
-    most: int,
-) -> LatencyEstimate:
-    def over(metric: str) -> Percentiles:
-        values = {p: getattr(figures, metric) for p, figures in seconds.items()}
-        return Percentiles(p50=values[50], p95=values[95], p99=values[99])
-
-    return LatencyEstimate(
-        ttft=over("ttft"),
-        tpot=over("tpot"),
-        request=over("total"),
-        requests_per_minute_per_replica=latency.requests_per_minute(runner, works[50], most),
-        certainty="estimated",
-    )
-
-
-def _plan(
-    candidate: Candidate, question: Question, setting: _Setting, fit: MemoryFit, estimate: LatencyEstimate
-) -> Plan:
-    gpu = candidate.node.gpu
-    size = candidate.tensor_parallel_size
-    images = question.workload.max_images_per_request
-    limits = _limits(question, setting, fit)
-    cents = None if gpu.hourly_cents is None else gpu.hourly_cents * size * setting.replicas
-    return Plan(
-        model_id=question.model_id,
-        engine_version=question.engine_version,
-        gpu=gpu,
-        gpus_per_replica=size,
-        replicas=setting.replicas,
-        flags=ServerFlags(
-            tensor_parallel_size=size,
-            limit_mm_per_prompt=_modality_limits(question, images),
-            mm_processor_kwargs=question.rule.settings.mm_processor_kwargs,
-            hf_overrides=question.rule.settings.hf_overrides,
-            encoder_parallel_mode=setting.mode,
-            dtype="bfloat16",
-            kv_cache_dtype="auto",
-            mm_processor_cache_gib=PROCESSOR_CACHE_GIB,
-            trust_remote_code=question.trust_remote_code,
-            max_model_len=setting.max_model_len,
-            max_num_seqs=setting.max_num_seqs,
-            max_num_batched_tokens=fit.max_num_batched_tokens,
-            gpu_memory_utilization_percent=fit.gpu_memory_utilization_percent,
-        ),
-        images_per_prompt=images,
-        cap_name=question.rule.cap_name or "",
-        cap_value=question.rule.cap_value,
-        host=fit.host,
-        memory=fit.memory,
-        kv_cache_tokens=fit.kv_cache_tokens,
-        concurrent_requests=fit.largest_requests,
-        limits=limits,
-        tokens=question.demand.figures,
-        latency=estimate,
-        hourly_cents=cents,
-        certainty="remembered" if question.remembered else "estimated",
-        binding_constraint="KV cache" if fit.largest_requests <= setting.max_num_seqs else "running sequences",
-        reasons=_reasons(question, limits),
-    )
-
-
-def _reasons(question: Question, limits: tuple[LimitCheck, ...]) -> tuple[str, ...]:
-    first = min(limits, key=lambda limit: limit.slack_fraction)
-    floor = question.constraints.min_pixels_per_image
-    cap = (
-        "images keep the size that the model's own settings give them"
-        if floor is None
-        else f"images are capped at the quality floor of {floor:,} pixels"
-    )
-    return (
-        "the cheapest GPUs per hour that keep every declared limit",
-        cap,
-        f"{first.name} is the tightest limit",
-    )
-
-
-def _modality_limits(question: Question, images: int) -> dict[str, Any]:
-    """Name every modality: an unnamed one keeps the engine's default of 999.
-
-    The profiling hint is the engine's own dummy image under the cap, so cap, profile and estimate are one number.
-    """
-    width, height = question.rule.maximum().dummy_size
-    return {"image": {"count": images, "width": width, "height": height}, "video": 0, "audio": 0}
-
-
-def _limits(question: Question, setting: _Setting, fit: MemoryFit) -> tuple[LimitCheck, ...]:
-    figures = question.demand.figures
-    return (
-        LimitCheck(name="context length", needed=figures.request_max, limit=setting.max_model_len),
-        LimitCheck(
-            name="encoder budget",
-            needed=question.demand.largest_image_tokens,
-            limit=fit.encoder_budget_tokens,
-        ),
-        LimitCheck(
-            name="batch tokens",
-            # Only a model that may not chunk an image has to take the whole of it in one step.
-            needed=question.demand.largest_image_tokens if question.shape.prefix_lm else 1,
-            limit=fit.max_num_batched_tokens,
-        ),
-        LimitCheck(name="KV cache", needed=setting.running * figures.request_max, limit=fit.kv_cache_tokens),
-    )
 
 
 def _price(candidate: Candidate, plan: Plan, question: Question) -> Plan | tuple[Rejection, None]:

@@ -11,8 +11,9 @@ from typing import Any
 
 from vlm_operator.sizing.demand import measure_demand
 from vlm_operator.sizing.inventory import Inventory
-from vlm_operator.sizing.judge import Candidate, Question, judge
+from vlm_operator.sizing.judge import judge
 from vlm_operator.sizing.plan import Alternative, NoFit, Plan, Rejection
+from vlm_operator.sizing.question import Candidate, Question
 from vlm_operator.sizing.shape import ModelShape
 from vlm_operator.sizing.tokens.registry import bind_rule
 from vlm_operator.sizing.tokens.types import ImageRule, ServerSettings, TokenRefusal

@@ -1,0 +1,123 @@
+"""The parts of a judged candidate put together into a ``Plan``. No decision is taken here; called by ``judge.py``."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from vlm_operator.sizing import latency
+from vlm_operator.sizing.fit import MemoryFit
+from vlm_operator.sizing.plan import LatencyEstimate, LimitCheck, Percentiles, Plan, ServerFlags
+from vlm_operator.sizing.question import Candidate, Question, Setting
+
+PROCESSOR_CACHE_GIB = 4
+"""The engine's default size of the cache of processed images."""
+
+
+def assemble_latency(
+    runner: latency.Replica,
+    works: Mapping[int, latency.RequestWork],
+    seconds: Mapping[int, latency.RequestSeconds],
+    most: int,
+) -> LatencyEstimate:
+    """Return the percentiles of the mix; ``most`` is how many requests a replica runs when it is full."""
+
+    def over(metric: str) -> Percentiles:
+        values = {p: getattr(figures, metric) for p, figures in seconds.items()}
+        return Percentiles(p50=values[50], p95=values[95], p99=values[99])
+
+    return LatencyEstimate(
+        ttft=over("ttft"),
+        tpot=over("tpot"),
+        request=over("total"),
+        requests_per_minute_per_replica=latency.requests_per_minute(runner, works[50], most),
+        certainty="estimated",
+    )
+
+
+def assemble_plan(
+    candidate: Candidate, question: Question, setting: Setting, fit: MemoryFit, estimate: LatencyEstimate
+) -> Plan:
+    """Return the plan: the candidate with its flags, memory, limits, latency and cost."""
+    gpu = candidate.node.gpu
+    size = candidate.tensor_parallel_size
+    images = question.workload.max_images_per_request
+    limits = _limits(question, setting, fit)
+    cents = None if gpu.hourly_cents is None else gpu.hourly_cents * size * setting.replicas
+    return Plan(
+        model_id=question.model_id,
+        engine_version=question.engine_version,
+        gpu=gpu,
+        gpus_per_replica=size,
+        replicas=setting.replicas,
+        flags=ServerFlags(
+            tensor_parallel_size=size,
+            limit_mm_per_prompt=_modality_limits(question, images),
+            mm_processor_kwargs=question.rule.settings.mm_processor_kwargs,
+            hf_overrides=question.rule.settings.hf_overrides,
+            encoder_parallel_mode=setting.mode,
+            dtype="bfloat16",
+            kv_cache_dtype="auto",
+            mm_processor_cache_gib=PROCESSOR_CACHE_GIB,
+            trust_remote_code=question.trust_remote_code,
+            max_model_len=setting.max_model_len,
+            max_num_seqs=setting.max_num_seqs,
+            max_num_batched_tokens=fit.max_num_batched_tokens,
+            gpu_memory_utilization_percent=fit.gpu_memory_utilization_percent,
+        ),
+        images_per_prompt=images,
+        cap_name=question.rule.cap_name or "",
+        cap_value=question.rule.cap_value,
+        host=fit.host,
+        memory=fit.memory,
+        kv_cache_tokens=fit.kv_cache_tokens,
+        concurrent_requests=fit.largest_requests,
+        limits=limits,
+        tokens=question.demand.figures,
+        latency=estimate,
+        hourly_cents=cents,
+        certainty="remembered" if question.remembered else "estimated",
+        binding_constraint="KV cache" if fit.largest_requests <= setting.max_num_seqs else "running sequences",
+        reasons=_reasons(question, limits),
+    )
+
+
+def _reasons(question: Question, limits: tuple[LimitCheck, ...]) -> tuple[str, ...]:
+    first = min(limits, key=lambda limit: limit.slack_fraction)
+    floor = question.constraints.min_pixels_per_image
+    cap = (
+        "images keep the size that the model's own settings give them"
+        if floor is None
+        else f"images are capped at the quality floor of {floor:,} pixels"
+    )
+    return (
+        "the cheapest GPUs per hour that keep every declared limit",
+        cap,
+        f"{first.name} is the tightest limit",
+    )
+
+
+def _modality_limits(question: Question, images: int) -> dict[str, Any]:
+    """Name every modality: an unnamed one keeps the engine's default of 999.
+
+    The profiling hint is the engine's own dummy image under the cap, so cap, profile and estimate are one number.
+    """
+    width, height = question.rule.maximum().dummy_size
+    return {"image": {"count": images, "width": width, "height": height}, "video": 0, "audio": 0}
+
+
+def _limits(question: Question, setting: Setting, fit: MemoryFit) -> tuple[LimitCheck, ...]:
+    figures = question.demand.figures
+    return (
+        LimitCheck(name="context length", needed=figures.request_max, limit=setting.max_model_len),
+        LimitCheck(
+            name="encoder budget",
+            needed=question.demand.largest_image_tokens,
+            limit=fit.encoder_budget_tokens,
+        ),
+        LimitCheck(
+            name="batch tokens",
+            # Only a model that may not chunk an image has to take the whole of it in one step.
+            needed=question.demand.largest_image_tokens if question.shape.prefix_lm else 1,
+            limit=fit.max_num_batched_tokens,
+        ),
+        LimitCheck(name="KV cache", needed=setting.running * figures.request_max, limit=fit.kv_cache_tokens),
+    )

@@ -51,9 +51,7 @@ def test_deleting_takes_everything_away(
         wait_until(lambda: not place.items("pods"), 60, "the end of every pod")
 
 
-def test_an_object_that_comes_back_at_once_gets_children_of_its_own(
-    scheduling_plane: Outside, namespace: str
-) -> None:
+def test_an_object_that_comes_back_at_once_gets_children_of_its_own(scheduling_plane: Outside, namespace: str) -> None:
     install_definition(scheduling_plane)
     place = Place(scheduling_plane, namespace)
     with operator_running(scheduling_plane.kubeconfig, VLM_OPERATOR_NAMESPACES=namespace):
@@ -62,7 +60,5 @@ def test_an_object_that_comes_back_at_once_gets_children_of_its_own(
         first = place.children()["Deployment/sample"][0]
         place.kubectl("delete", "vlmdeployment/sample", "--wait=false")
         place.apply(sample())
-        wait_until(
-            lambda: place.children().get("Deployment/sample", (first,))[0] != first, 60, "a new Deployment"
-        )
+        wait_until(lambda: place.children().get("Deployment/sample", (first,))[0] != first, 60, "a new Deployment")
         place.wait_condition("sample", "Ready")

@@ -64,9 +64,7 @@ def test_kubectl_explains_fields(cluster: Outside, path: str, words: str) -> Non
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
-def test_every_sample_is_accepted_and_stored_as_written(
-    cluster: Outside, namespace: str, sample: Path
-) -> None:
+def test_every_sample_is_accepted_and_stored_as_written(cluster: Outside, namespace: str, sample: Path) -> None:
     cluster.kubectl("apply", "-n", namespace, "-f", str(sample))
     written = yaml.safe_load(sample.read_text(encoding="utf-8"))
     assert cluster.get("vlmd", sample.stem, "-n", namespace)["spec"] == written["spec"]
@@ -84,9 +82,7 @@ def test_what_the_models_refuse_the_api_server_refuses_at_the_same_field(
 def test_server_side_apply_refuses_null(cluster: Outside, namespace: str, case: str) -> None:
     at, value, path, _ = REFUSALS[case]
     with pytest.raises(ControlPlaneError, match=path):
-        cluster.kubectl(
-            "apply", "--server-side", "-n", namespace, "-f", "-", input=json.dumps(with_value(at, value))
-        )
+        cluster.kubectl("apply", "--server-side", "-n", namespace, "-f", "-", input=json.dumps(with_value(at, value)))
 
 
 def test_a_typo_is_refused_by_strict_validation(cluster: Outside, namespace: str) -> None:
@@ -107,9 +103,7 @@ def test_a_wrong_change_is_refused_and_the_object_stays(cluster: Outside, namesp
     assert cluster.get("vlmd", "invoices", "-n", namespace)["spec"] == valid_document()["spec"]
 
 
-def test_scale_sets_the_fewest_replicas_also_where_none_were_written(
-    cluster: Outside, namespace: str
-) -> None:
+def test_scale_sets_the_fewest_replicas_also_where_none_were_written(cluster: Outside, namespace: str) -> None:
     create(cluster, namespace, valid_document())
     cluster.kubectl("scale", "vlmd", "invoices", "-n", namespace, "--replicas=2")
     assert cluster.get("vlmd", "invoices", "-n", namespace)["spec"]["scaling"] == {"minReplicas": 2}

@@ -4,9 +4,7 @@ from tests.support.controlplane import Outside, wait_until
 from tests.support.operator import Place, install_definition, operator_running, sample
 
 
-def test_a_killed_operator_that_starts_again_touches_no_child(
-    scheduling_plane: Outside, namespace: str
-) -> None:
+def test_a_killed_operator_that_starts_again_touches_no_child(scheduling_plane: Outside, namespace: str) -> None:
     install_definition(scheduling_plane)
     place = Place(scheduling_plane, namespace)
     with operator_running(scheduling_plane.kubeconfig, VLM_OPERATOR_NAMESPACES=namespace) as operator:
@@ -25,9 +23,7 @@ def test_a_killed_operator_that_starts_again_touches_no_child(
     assert {key: after[key] for key in before} == before
 
 
-def test_what_was_changed_while_the_operator_was_down_is_followed(
-    scheduling_plane: Outside, namespace: str
-) -> None:
+def test_what_was_changed_while_the_operator_was_down_is_followed(scheduling_plane: Outside, namespace: str) -> None:
     install_definition(scheduling_plane)
     place = Place(scheduling_plane, namespace)
     with operator_running(scheduling_plane.kubeconfig, VLM_OPERATOR_NAMESPACES=namespace) as operator:

@@ -8,9 +8,7 @@ from tests.support.operator import Place, install_definition, operator_running, 
 WINDOW = timedelta(seconds=10)
 
 
-def test_nothing_is_written_once_everything_is_as_it_should_be(
-    scheduling_plane: Outside, namespace: str
-) -> None:
+def test_nothing_is_written_once_everything_is_as_it_should_be(scheduling_plane: Outside, namespace: str) -> None:
     install_definition(scheduling_plane)
     place = Place(scheduling_plane, namespace)
     with operator_running(scheduling_plane.kubeconfig, VLM_OPERATOR_NAMESPACES=namespace):

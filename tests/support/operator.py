@@ -134,9 +134,7 @@ class Place:
 
     def items(self, kind: str, *arguments: str) -> list[dict[str, Any]]:
         """Return the objects of a kind."""
-        found: list[dict[str, Any]] = self.plane.get(kind, f"--namespace={self.namespace}", *arguments)[
-            "items"
-        ]
+        found: list[dict[str, Any]] = self.plane.get(kind, f"--namespace={self.namespace}", *arguments)["items"]
         return found
 
     def condition(self, name: str, condition: str) -> tuple[str, str]:
@@ -160,9 +158,7 @@ class Place:
             wait_until(reached, timeout)
         except TimeoutError:
             status_now = (self.find("vlmdeployment", name) or {}).get("status")
-            raise AssertionError(
-                f"{name}: {condition} never became {status} {reason}: {status_now}"
-            ) from None
+            raise AssertionError(f"{name}: {condition} never became {status} {reason}: {status_now}") from None
 
     def children(self) -> dict[str, tuple[str, Any]]:
         """Return uid and resource version of everything the operator manages here, without the pods."""

@@ -156,11 +156,7 @@ def _check_gpu(gpu_id: str) -> list[str]:
         problems.append("an NVIDIA GPU needs labels and compute_capability")
     if (card.engine_memory_gib is None) != (card.engine_memory_provenance.certainty == "unknown"):
         problems.append("engine_memory_gib is null if and only if its certainty is 'unknown'")
-    if (
-        card.engine_memory_gib
-        and card.driver_memory_mib
-        and card.engine_memory_gib * 1024 > card.driver_memory_mib
-    ):
+    if card.engine_memory_gib and card.driver_memory_mib and card.engine_memory_gib * 1024 > card.driver_memory_mib:
         problems.append("engine_memory_gib is more than the driver's figure")
     cheapest = min((o.usd_per_hour / o.gpus for o in card.offers), default=None)
     priced = card.price.usd_per_gpu_hour if card.price else None

@@ -106,9 +106,7 @@ class ClusterClient:
         if parameters := {key: value for key, value in (query or {}).items() if value != ""}:
             url += "?" + urlencode(parameters)
         try:
-            response = await self._api.call_api(
-                method, url, headers, body, _request_timeout=REQUEST_TIMEOUT_SECONDS
-            )
+            response = await self._api.call_api(method, url, headers, body, _request_timeout=REQUEST_TIMEOUT_SECONDS)
             raw: bytes = await response.read()  # type: ignore[no-untyped-call]
         except (ApiException, aiohttp.ClientError, OSError) as error:
             raise ClusterError(f"{method} {path}: {str(error) or 'timed out'}") from error

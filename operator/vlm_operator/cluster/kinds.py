@@ -37,9 +37,7 @@ DEPLOYMENT: Final = Kind(api_version="apps/v1", name="Deployment", plural="deplo
 SERVICE: Final = Kind(api_version="v1", name="Service", plural="services")
 SERVICE_ACCOUNT: Final = Kind(api_version="v1", name="ServiceAccount", plural="serviceaccounts")
 CLAIM: Final = Kind(api_version="v1", name="PersistentVolumeClaim", plural="persistentvolumeclaims")
-DISRUPTION_BUDGET: Final = Kind(
-    api_version="policy/v1", name="PodDisruptionBudget", plural="poddisruptionbudgets"
-)
+DISRUPTION_BUDGET: Final = Kind(api_version="policy/v1", name="PodDisruptionBudget", plural="poddisruptionbudgets")
 NODE: Final = Kind(api_version="v1", name="Node", plural="nodes")
 POD: Final = Kind(api_version="v1", name="Pod", plural="pods")
 EVENT: Final = Kind(api_version="v1", name="Event", plural="events")

@@ -46,9 +46,7 @@ def _waiting(pod: Document) -> Iterator[PodTrouble]:
 def _terminated(pod: Document) -> Iterator[PodTrouble]:
     """Yield how containers ended: now, or before the restart that is now running or waiting."""
     for container in _containers(pod):
-        ended = container.get("state", {}).get("terminated") or container.get("lastState", {}).get(
-            "terminated"
-        )
+        ended = container.get("state", {}).get("terminated") or container.get("lastState", {}).get("terminated")
         if ended and (container.get("restartCount", 0) > 0 or ended.get("exitCode", 0) != 0):
             yield _trouble(pod, container, ended)
 

@@ -63,9 +63,7 @@ async def apply_children(
                 restored.append(kind)
     if decision.manifests is not None:
         await _remove_unwanted(client, document, decision.manifests, children)
-    return Applied(
-        children=children, written=tuple(written), restored=tuple(restored), error="; ".join(errors)
-    )
+    return Applied(children=children, written=tuple(written), restored=tuple(restored), error="; ".join(errors))
 
 
 async def _apply_child(

@@ -17,6 +17,8 @@ Key = tuple[str, str]
 Visit = Callable[[Key], Awaitable[float | None]]
 """Work on a key; a number asks for another visit after as many seconds."""
 
+REST_SECONDS: Final = 0.1
+"""A visit's own writes come back as events; one visit after the last of them is enough."""
 FIRST_BACKOFF_SECONDS: Final = 0.5
 LONGEST_BACKOFF_SECONDS: Final = 60.0
 
@@ -79,15 +81,16 @@ class WorkQueue:
             key = await self._ready.get()
             self._waiting.discard(key)
             self._running.add(key)
-            try:
-                seconds = await self._attempt(key)
-            finally:
-                self._running.discard(key)
-            if key in self._dirty:
-                self._dirty.discard(key)
-                self.add(key)
-            elif seconds is not None:
-                self.add_later(key, seconds)
+            seconds = await self._attempt(key)
+            asyncio.get_running_loop().call_later(REST_SECONDS, self._finish, key, seconds)
+
+    def _finish(self, key: Key, seconds: float | None) -> None:
+        self._running.discard(key)
+        if key in self._dirty:
+            self._dirty.discard(key)
+            self.add(key)
+        elif seconds is not None:
+            self.add_later(key, seconds)
 
     async def _attempt(self, key: Key) -> float | None:
         """Visit a key and return after how long to come back; a worker survives whatever happens."""

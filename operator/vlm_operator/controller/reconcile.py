@@ -101,11 +101,7 @@ class Reconciler:
                 for kind, child in zip(kinds.CHILD_KINDS, child_names, strict=True)
             )
         )
-        return {
-            kind.name: child
-            for kind, child in zip(kinds.CHILD_KINDS, found, strict=True)
-            if child is not None
-        }
+        return {kind.name: child for kind, child in zip(kinds.CHILD_KINDS, found, strict=True) if child is not None}
 
     async def _report(self, document: Document, decision: Decision, applied: Applied) -> None:
         metadata = document["metadata"]
@@ -114,9 +110,7 @@ class Reconciler:
         ours = _owned(applied.children, document)
         deployment = ours.get(kinds.DEPLOYMENT.name)
         pods = (
-            await self._client.list(
-                kinds.POD, namespace, labels=",".join(f"{k}={v}" for k, v in labels.items())
-            )
+            await self._client.list(kinds.POD, namespace, labels=",".join(f"{k}={v}" for k, v in labels.items()))
             if deployment is not None
             else []
         )
@@ -153,9 +147,7 @@ class Reconciler:
             message = f"{plan.replicas} replicas of {plan.gpus_per_replica} x {plan.gpu.display_name}"
             await self._post(document, REASON_PLANNED, message)
 
-    async def _post(
-        self, document: Document, reason: str, message: str, event_type: EventType = "Normal"
-    ) -> None:
+    async def _post(self, document: Document, reason: str, message: str, event_type: EventType = "Normal") -> None:
         await post_event(self._client, document, reason, message, self._clock(), event_type)
 
 

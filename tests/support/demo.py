@@ -68,8 +68,9 @@ def bring_up() -> int:
     tell("starting the control plane (the first build takes several minutes and is kept)")
     plane = keep_plane()
     install(plane)
-    process = start_operator(plane.kubeconfig, state_file().with_suffix(".log"))
-    state_file().write_text(json.dumps({"operator": process.pid}))
+    if left_running() is None:
+        process = start_operator(plane.kubeconfig, state_file().with_suffix(".log"))
+        state_file().write_text(json.dumps({"operator": process.pid}))
     apply_samples(plane)
     show(plane)
     tell("it keeps running until: make demo-down")
@@ -79,15 +80,13 @@ def bring_up() -> int:
 
 def take_down() -> int:
     """Stops what `up` left running."""
-    try:
-        process: int = json.loads(state_file().read_text())["operator"]
-    except (OSError, ValueError, KeyError):
+    process = left_running()
+    if process is None:
         tell("no operator of the demo is running")
     else:
-        if is_operator(process):
-            os.kill(process, signal.SIGTERM)
-            wait_until(lambda: not is_operator(process), STOP_SECONDS, "the end of the operator")
-        state_file().unlink(missing_ok=True)
+        os.kill(process, signal.SIGTERM)
+        wait_until(lambda: left_running() is None, STOP_SECONDS, "the end of the operator")
+    state_file().unlink(missing_ok=True)
     return subprocess.run(
         [sys.executable, "-m", "tests.support.controlplane", "down"], cwd=REPOSITORY, check=False
     ).returncode
@@ -213,12 +212,19 @@ def operator_process(kubeconfig: Path, log: Path) -> Iterator[None]:
             process.wait()
 
 
-def is_operator(process: int) -> bool:
-    """Whether the process with this number is an operator that a demo started."""
+def left_running() -> int | None:
+    """Returns the process number of the operator that `up` left, None where it is gone."""
     try:
-        return b"vlm_operator.controller" in Path(f"/proc/{process}/cmdline").read_bytes()
-    except OSError:
-        return False
+        process: int = json.loads(state_file().read_text())["operator"]
+        words = subprocess.run(
+            ["ps", "-o", "stat=,args=", "-p", str(process)],  # noqa: S607 - wherever it is
+            check=False,
+            stdout=subprocess.PIPE,
+            text=True,
+        ).stdout
+    except (OSError, ValueError, KeyError):
+        return None
+    return process if "vlm_operator.controller" in words and not words.startswith("Z") else None
 
 
 def state_file() -> Path:

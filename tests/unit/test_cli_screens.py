@@ -283,6 +283,27 @@ def test_durations_carry_the_unit_that_people_would_use(value: float, words: str
     assert seconds(value) == words
 
 
+def test_a_live_object_that_does_not_fit_says_what_would_and_nothing_twice() -> None:
+    message = "weights take 137 GiB"
+    miss = {"accelerator": "H100", "gpusPerReplica": 1, "message": "1 × H100: too small"}
+    body = {
+        "metadata": {"name": "a", "generation": 1},
+        "status": {
+            "observedGeneration": 1,
+            "conditions": [
+                {"type": "Sized", "status": "False", "reason": "NoFit", "message": message},
+                {"type": "Ready", "status": "False", "reason": "NoFit", "message": message},
+            ],
+            "noFit": {"message": message, "nearest": [miss], "suggestions": ["4 GPUs instead of 1"]},
+        },
+    }
+    text = "\n".join(explain_screen(body, PLAIN))
+    assert text.count(message) == 1
+    assert "✘ not ready: NoFit" in text
+    assert "4 GPUs instead of 1" in text
+    assert "1 × H100: too small" in text
+
+
 def test_a_bar_is_empty_only_for_nothing() -> None:
     assert bar(0.0, 10) == ""
     assert bar(0.001, 10) != ""

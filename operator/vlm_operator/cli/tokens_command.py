@@ -72,7 +72,10 @@ def _maximum_document(rule: ImageRule | TokenRefusal) -> dict[str, Any]:
     if isinstance(rule, TokenRefusal):
         return {}
     most = rule.maximum()
-    return {"maximum": {"trueTokens": most.true_tokens, "engineTokens": most.engine_tokens}}
+    document: dict[str, Any] = {"maximum": {"trueTokens": most.true_tokens, "engineTokens": most.engine_tokens}}
+    if rule.ignored_settings:
+        document["ignoredSettings"] = list(rule.ignored_settings)
+    return document
 
 
 def _print_screen(
@@ -91,8 +94,11 @@ def _print_screen(
         lines.append(f"{width}×{height} → {style.paint('strong', f'{item.embed_tokens:,} image tokens')} {prompt}")
         if arguments.explain:
             lines.extend(_explain(width, height, item))
-    if arguments.explain and not isinstance(rule, TokenRefusal):
-        lines.extend(_explain_maximum(rule))
+    if not isinstance(rule, TokenRefusal):
+        if rule.ignored_settings:
+            lines.append(f"{MARGIN}the engine ignores {', '.join(rule.ignored_settings)} for this model")
+        if arguments.explain:
+            lines.extend(_explain_maximum(rule))
     output.write_lines(lines)
 
 

@@ -100,7 +100,9 @@ def _add_plan_and_render(commands: _Commands) -> None:
 
 
 def _add_tokens(commands: _Commands) -> None:
-    tokens = _command(commands, "tokens", "count the tokens of an image, exactly", "tokens_command", "run_tokens")
+    tokens = _command(
+        commands, "tokens", "count the tokens of an image by the engine's rules", "tokens_command", "run_tokens"
+    )
     tokens.add_argument("--model", metavar="ID", help="model of the catalogue (vlmctl catalogue models)")
     tokens.add_argument(
         "--image", action="append", default=[], type=pixel_size, metavar="WxH",

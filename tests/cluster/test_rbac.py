@@ -1,6 +1,7 @@
 """The operator needs no right that its chart does not give it."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,7 @@ def test_the_rights_of_the_chart_are_enough(
         place.wait_condition("sample", "Ready")
         for times in (1, 2):
             place.kubectl("scale", "deployment/sample", "--replicas=0")
-            wait_until(lambda times=times: _told(place) == times, what="the Event")
+            wait_until(partial(_has_told, place, times), what="the Event")
         place.wait_condition("sample", "Ready")
         place.apply(sample(scaling={"minReplicas": 1}))
         wait_until(lambda: place.find("poddisruptionbudget", "sample") is None, what="the budget's end")
@@ -50,6 +51,6 @@ def test_the_rights_of_the_chart_are_enough(
         assert [one for one in place.plane.writes() if one.namespace == namespace and one.status_code == 403] == []
 
 
-def _told(place: Place) -> int:
-    """Return how often the operator said that it put something back."""
-    return sum(one["count"] for one in place.events("DriftRestored"))
+def _has_told(place: Place, times: int) -> bool:
+    """Tell whether the operator said as often that it put something back."""
+    return sum(one["count"] for one in place.events("DriftRestored")) == times

@@ -1,0 +1,113 @@
+"""Nodes and pods become an inventory that only promises what a pod could get."""
+
+from typing import Any
+
+import pytest
+
+from tests.support import nodes
+from vlm_operator.cluster.inventory import build_inventory, free_blocks, take_snapshot
+from vlm_operator.units import MIB
+
+OWNER = ("documents", "invoices")
+
+
+def ready(node: dict[str, Any], **labels: str) -> dict[str, Any]:
+    node["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    node["metadata"]["labels"] |= labels
+    return node
+
+
+def pod(node: str, gpus: int, owner: tuple[str, str] | None = None) -> dict[str, Any]:
+    labels = {"app.kubernetes.io/managed-by": "vlm-operator", "app.kubernetes.io/instance": owner[1]} if owner else {}
+    return {
+        "metadata": {"name": "pod", "namespace": owner[0] if owner else "other", "labels": labels},
+        "spec": {
+            "nodeName": node,
+            "containers": [{"name": "engine", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}],
+        },
+    }
+
+
+def test_a_node_is_a_shape_with_its_gpus_and_its_host() -> None:
+    snapshot = take_snapshot([ready(nodes.gpu_node(nodes.H100_X8))], [])
+    (shape,) = build_inventory(snapshot, OWNER).shapes
+    assert (shape.gpu.id, shape.gpus_per_node, shape.nodes, shape.free_by_node) == ("h100-80gb-sxm", 8, 1, (8,))
+    assert shape.cpu_cores == 191
+    assert shape.host_memory_bytes == int(2048 * 1024 * 0.95) * MIB
+
+
+def test_pods_of_others_hold_gpus_and_pods_of_the_owner_do_not() -> None:
+    node = ready(nodes.gpu_node(nodes.H100_X8, name="a"))
+    pods = [pod("a", 2), pod("a", 1, ("documents", "receipts")), pod("a", 4, OWNER), pod("", 8)]
+    snapshot = take_snapshot([node], pods)
+    (shape,) = build_inventory(snapshot, OWNER).shapes
+    assert shape.free_by_node == (5,)
+    assert free_blocks(snapshot) == {"NVIDIA-H100-80GB-HBM3": 1}
+
+
+def test_init_containers_count_where_they_ask_for_more() -> None:
+    one = pod("a", 1)
+    one["spec"]["initContainers"] = [{"name": "warm", "resources": {"requests": {"nvidia.com/gpu": "3"}}}]
+    snapshot = take_snapshot([ready(nodes.gpu_node(nodes.H100_X8, name="a"))], [one])
+    (shape,) = build_inventory(snapshot, OWNER).shapes
+    assert shape.free_by_node == (5,)
+
+
+def test_alike_nodes_are_one_shape() -> None:
+    pair = [ready(nodes.gpu_node(nodes.L40S_X4, name=name)) for name in ("b", "a")]
+    (shape,) = build_inventory(take_snapshot(pair, [pod("a", 3)]), OWNER).shapes
+    assert (shape.nodes, shape.gpus_per_node, shape.free_by_node) == (2, 4, (1, 4))
+
+
+def test_the_order_of_nodes_changes_nothing() -> None:
+    some = [ready(nodes.gpu_node(shape)) for shape in nodes.SHAPES]
+    forwards = build_inventory(take_snapshot(some, []), OWNER)
+    assert build_inventory(take_snapshot(some[::-1], []), OWNER) == forwards
+
+
+def test_less_memory_on_the_label_makes_the_gpu_smaller() -> None:
+    whole = ready(nodes.gpu_node(nodes.H100_X8))
+    cut = ready(nodes.gpu_node(nodes.H100_X8), **{"nvidia.com/gpu.memory": "40000"})
+    (full,) = build_inventory(take_snapshot([whole], []), OWNER).shapes
+    (less,) = build_inventory(take_snapshot([cut], []), OWNER).shapes
+    assert less.gpu.driver_memory_bytes == 40000 * MIB
+    assert less.gpu.engine_memory_bytes < full.gpu.engine_memory_bytes / 1.9
+    assert less.gpu.engine_memory_certainty == "estimated"
+
+
+@pytest.mark.parametrize(
+    ("labels", "reason"),
+    [
+        ({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb"}, "MIG"),
+        ({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-SHARED"}, "shared"),
+        ({"nvidia.com/gpu.replicas": "4"}, "shared"),
+        ({"nvidia.com/gpu.product": "NVIDIA-Nobody-Knows"}, "catalogue"),
+        ({"nvidia.com/gpu.product": ""}, "label"),
+    ],
+)
+def test_gpus_that_cannot_be_promised_are_left_out_with_the_reason(labels: dict[str, str], reason: str) -> None:
+    inventory = build_inventory(take_snapshot([ready(nodes.gpu_node(nodes.H100_X8), **labels)], []), OWNER)
+    assert inventory.shapes == ()
+    assert reason in inventory.excluded[0][1]
+
+
+def test_nodes_that_take_no_pods_are_left_out_with_the_reason() -> None:
+    unready = nodes.gpu_node(nodes.H100_X8, name="unready")
+    cordoned = ready(nodes.gpu_node(nodes.L40S_X4, name="cordoned"))
+    cordoned["spec"]["unschedulable"] = True
+    tainted = ready(nodes.gpu_node(nodes.L4_X1, taints=[{"key": "team", "value": "other", "effect": "NoSchedule"}]))
+    inventory = build_inventory(take_snapshot([unready, cordoned, tainted], []), OWNER)
+    assert inventory.shapes == ()
+    assert [reason for _, reason in inventory.excluded] == [
+        "the node is not ready",
+        "the node has the taint team:NoSchedule",
+        "the node is cordoned",
+    ]
+
+
+def test_the_usual_taint_of_gpu_nodes_is_tolerated_and_cpu_nodes_are_no_matter() -> None:
+    taint = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+    some = [ready(nodes.gpu_node(nodes.L4_X1, taints=[taint])), ready(nodes.cpu_node())]
+    inventory = build_inventory(take_snapshot(some, []), OWNER)
+    assert len(inventory.shapes) == 1
+    assert inventory.excluded == ()

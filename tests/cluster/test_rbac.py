@@ -53,4 +53,4 @@ def test_the_rights_of_the_chart_are_enough(
 
 def _has_told(place: Place, times: int) -> bool:
     """Tell whether the operator said as often that it put something back."""
-    return sum(one["count"] for one in place.events("DriftRestored")) == times
+    return sum(int(one["count"]) for one in place.events("DriftRestored")) == times

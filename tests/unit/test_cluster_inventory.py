@@ -6,6 +6,7 @@ import pytest
 
 from tests.support import nodes
 from vlm_operator.cluster.inventory import build_inventory, free_blocks, take_snapshot
+from vlm_operator.cluster.placement import placement_of
 from vlm_operator.units import MIB
 
 OWNER = ("documents", "invoices")
@@ -100,7 +101,7 @@ def test_nodes_that_take_no_pods_are_left_out_with_the_reason() -> None:
     assert inventory.shapes == ()
     assert [reason for _, reason in inventory.excluded] == [
         "the node is not ready",
-        "the node has the taint team:NoSchedule",
+        "the node has the taint team:NoSchedule, which podTemplate.tolerations does not name",
         "the node is cordoned",
     ]
 
@@ -111,3 +112,31 @@ def test_the_usual_taint_of_gpu_nodes_is_tolerated_and_cpu_nodes_are_no_matter()
     inventory = build_inventory(take_snapshot(some, []), OWNER)
     assert len(inventory.shapes) == 1
     assert inventory.excluded == ()
+
+
+@pytest.mark.parametrize(
+    ("toleration", "fits"),
+    [
+        ({"operator": "Exists"}, True),
+        ({"key": "team", "operator": "Exists"}, True),
+        ({"key": "team", "value": "vision"}, True),
+        ({"key": "team", "value": "vision", "effect": "NoSchedule"}, True),
+        ({"key": "team", "value": "speech"}, False),
+        ({"key": "team", "operator": "Exists", "effect": "NoExecute"}, False),
+        ({"key": "other", "operator": "Exists"}, False),
+    ],
+)
+def test_a_taint_is_no_obstacle_to_who_tolerates_it(toleration: dict[str, str], *, fits: bool) -> None:
+    taint = {"key": "team", "value": "vision", "effect": "NoSchedule"}
+    snapshot = take_snapshot([ready(nodes.gpu_node(nodes.H100_X8, taints=[taint]))], [])
+    placement = placement_of({"spec": {"podTemplate": {"tolerations": [toleration]}}})
+    assert bool(build_inventory(snapshot, OWNER, placement).shapes) == fits
+    assert bool(free_blocks(snapshot, placement)) == fits
+
+
+def test_a_node_selector_leaves_other_nodes_out() -> None:
+    snapshot = take_snapshot([ready(nodes.gpu_node(nodes.H100_X8), pool="a")], [])
+    same = placement_of({"spec": {"podTemplate": {"nodeSelector": {"pool": "a"}}}})
+    other = placement_of({"spec": {"podTemplate": {"nodeSelector": {"pool": "b"}}}})
+    assert build_inventory(snapshot, OWNER, same).shapes
+    assert build_inventory(snapshot, OWNER, other).excluded[0][1] == "podTemplate.nodeSelector asks for pool=b"

@@ -71,6 +71,12 @@ def test_a_gpu_kind_that_left_is_replaced(running: dict[str, Any]) -> None:
     assert deployment_of(again) != running
 
 
+def test_a_node_that_is_not_ready_for_a_moment_moves_nothing(running: dict[str, Any]) -> None:
+    some = inventory(nodes.A100_X8)
+    unready = replace(some, excluded=(("NVIDIA-H100-80GB-HBM3", "the node is not ready"),))
+    assert decide(make_document(), unready, running, {}).keep_deployment
+
+
 def test_a_changed_spec_is_planned_afresh(running: dict[str, Any]) -> None:
     changed = make_document(scaling={"minReplicas": 3})
     again = decide(changed, inventory(nodes.H100_X8), running, {})

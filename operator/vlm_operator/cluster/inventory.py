@@ -14,6 +14,7 @@ from typing import Any, Final
 from vlm_operator.catalogue.load import find_gpu
 from vlm_operator.cluster.client import ClusterClient
 from vlm_operator.cluster.kinds import NODE, POD
+from vlm_operator.cluster.placement import ANYWHERE, Placement, Taint, blocking_taints
 from vlm_operator.errors import CatalogueError
 from vlm_operator.render.names import INSTANCE_LABEL, MANAGED_BY_LABEL, child_labels
 from vlm_operator.sizing.inventory import GpuKind, Inventory, NodeShape, kind_from_card
@@ -50,6 +51,8 @@ class GpuNode:
     kind: GpuKind | None
     cpu_cores: int
     memory_bytes: int
+    taints: tuple[Taint, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
     excluded: str = ""
 
 
@@ -75,29 +78,36 @@ def take_snapshot(nodes: Sequence[Document], pods: Sequence[Document]) -> Cluste
     )
 
 
-def build_inventory(snapshot: ClusterSnapshot, owner: Key) -> Inventory:
-    """Return what ``owner``, a VLMDeployment's (namespace, name), could have."""
+def build_inventory(snapshot: ClusterSnapshot, owner: Key, placement: Placement = ANYWHERE) -> Inventory:
+    """Return what ``owner``, a VLMDeployment's (namespace, name), could have where its pods may go."""
     held = _held(use for use in snapshot.uses if use.owner != owner)
     groups: defaultdict[tuple[GpuKind, int], list[GpuNode]] = defaultdict(list)
+    excluded: set[tuple[str, str]] = set()
     for node in snapshot.nodes:
-        if node.kind is not None and not node.excluded:
+        if refusal := _refusal(node, placement):
+            excluded.add((node.product, refusal))
+        elif node.kind is not None:
             groups[node.kind, node.gpus].append(node)
     shapes = [_shape(kind, gpus, nodes, held) for (kind, gpus), nodes in groups.items()]
     return Inventory(
         shapes=tuple(sorted(shapes, key=_shape_order)),
-        excluded=tuple(sorted({(node.product, node.excluded) for node in snapshot.nodes if node.excluded})),
+        excluded=tuple(sorted(excluded)),
         source="cluster",
     )
 
 
-def free_blocks(snapshot: ClusterSnapshot) -> dict[str, int]:
+def free_blocks(snapshot: ClusterSnapshot, placement: Placement = ANYWHERE) -> dict[str, int]:
     """Return, for each GPU product, the most GPUs of one node that no pod at all holds."""
     held = _held(snapshot.uses)
     blocks: dict[str, int] = {}
     for node in snapshot.nodes:
-        if not node.excluded:
+        if not _refusal(node, placement):
             blocks[node.product] = max(blocks.get(node.product, 0), node.gpus - held[node.name])
     return blocks
+
+
+def _refusal(node: GpuNode, placement: Placement) -> str:
+    return node.excluded or placement.refusal(node.taints, dict(node.labels))
 
 
 def _held(uses: Iterable[GpuUse]) -> Counter[str]:
@@ -140,6 +150,8 @@ def read_node(node: Document) -> GpuNode | None:
         kind=kind,
         cpu_cores=int(parse_quantity(allocatable.get("cpu", 0))),
         memory_bytes=int(parse_quantity(allocatable.get("memory", 0))),
+        taints=blocking_taints(node),
+        labels=tuple(sorted(labels.items())),
         excluded=next(_reasons(node, labels, gpus, kind), ""),
     )
 
@@ -162,9 +174,6 @@ def _reasons(node: Document, labels: Mapping[str, str], gpus: int, kind: GpuKind
         yield "the node is not ready"
     if spec.get("unschedulable"):
         yield "the node is cordoned"
-    for taint in spec.get("taints") or ():
-        if taint["effect"] in {"NoSchedule", "NoExecute"} and taint["key"] != GPU_RESOURCE:
-            yield f"the node has the taint {taint['key']}:{taint['effect']}"
 
 
 def _is_ready(node: Document) -> bool:

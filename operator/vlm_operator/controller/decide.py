@@ -6,8 +6,9 @@ planned for what the user asks today; then, in this order:
 1. the fresh plan is the running one (same plan digest): it stays, and drift in its children is put back;
 2. else, if the running GPU kind alone still gives the running plan (other GPUs came or went, or others hold
    the free ones): it stays, likewise;
-3. else, if nodes with that GPU kind still exist, or nothing fits: the Deployment is left as it is. This is
-   what an upgraded operator meets whose figures changed, and it restarts nothing;
+3. else, if nodes with that GPU kind still exist (also unready or cordoned ones), or nothing fits: the
+   Deployment is left as it is. This is what an upgraded operator meets whose figures changed, and it restarts
+   nothing; and what a kubelet's restart looks like, and it moves nothing;
 4. else the GPU kind has left the cluster and something else fits: the fresh plan replaces the running one.
 
 When the spec changed, the fresh plan replaces the running one; if nothing fits, the old Deployment keeps
@@ -30,7 +31,7 @@ from vlm_operator.planning import plan_deployment
 from vlm_operator.render.manifests import render_manifests
 from vlm_operator.render.names import PLAN_DIGEST_ANNOTATION, SPEC_DIGEST_ANNOTATION
 from vlm_operator.report.status_plan import plan_digest
-from vlm_operator.sizing.inventory import Inventory, NodeShape
+from vlm_operator.sizing.inventory import Inventory
 from vlm_operator.sizing.plan import NoFit, Plan
 
 Document = dict[str, Any]
@@ -69,13 +70,10 @@ def decide(
     try:
         resource = parse_resource(document)
         fresh = plan_deployment(resource.spec, inventory)
+        outcome, keep = _stay(document, resource, fresh, inventory, deployment)
     except (InputError, CatalogueError) as error:
         return Decision(outcome=Problem(path="", message=str(error)))
     digest = spec_digest(document)
-    running = _annotations(deployment)
-    outcome, keep = fresh, False
-    if deployment is not None and running.get(SPEC_DIGEST_ANNOTATION) == digest:
-        outcome, keep = _stay(resource, fresh, inventory, deployment)
     suspended = resource.spec.suspend
     if not isinstance(outcome, Plan):
         return Decision(outcome=outcome, keep_deployment=keep, suspended=suspended)
@@ -99,19 +97,27 @@ def spec_digest(document: Document) -> str:
 
 
 def _stay(
-    resource: Resource, fresh: Plan | NoFit, inventory: Inventory, deployment: Document
+    document: Document,
+    resource: Resource,
+    fresh: Plan | NoFit,
+    inventory: Inventory,
+    deployment: Document | None,
 ) -> tuple[Plan | NoFit, bool]:
     """Apply the rules of the module docstring; the second value says that the Deployment is left as it is."""
-    running = _annotations(deployment).get(PLAN_DIGEST_ANNOTATION)
+    annotations = _annotations(deployment)
+    if deployment is None or annotations.get(SPEC_DIGEST_ANNOTATION) != spec_digest(document):
+        return fresh, False
+    running = annotations.get(PLAN_DIGEST_ANNOTATION)
     if isinstance(fresh, Plan) and plan_digest(fresh) == running:
         return fresh, False
-    shapes = tuple(shape for shape in inventory.shapes if _runs_on(deployment, shape))
+    shapes = tuple(shape for shape in inventory.shapes if _runs_on(deployment, shape.gpu.product))
     if shapes:
         unlimited = tuple(replace(shape, free_by_node=None) for shape in shapes)
         same = plan_deployment(resource.spec, replace(inventory, shapes=unlimited))
         if isinstance(same, Plan) and plan_digest(same) == running:
             return same, False
-    return fresh, bool(shapes) or isinstance(fresh, NoFit)
+    exists = bool(shapes) or any(_runs_on(deployment, product) for product, _ in inventory.excluded)
+    return fresh, exists or isinstance(fresh, NoFit)
 
 
 def _may_surge(plan: Plan, digest: str, deployment: Document | None, free_blocks: Mapping[str, int]) -> bool:
@@ -128,11 +134,11 @@ def _may_surge(plan: Plan, digest: str, deployment: Document | None, free_blocks
     return free_blocks.get(plan.gpu.product, 0) >= plan.gpus_per_replica
 
 
-def _runs_on(deployment: Document, shape: NodeShape) -> bool:
-    """Tell whether the Deployment's pods ask for this GPU kind, in a node selector or an affinity."""
+def _runs_on(deployment: Document, product: str) -> bool:
+    """Tell whether the Deployment's pods ask for this GPU product, in a node selector or an affinity."""
     spec = deployment["spec"]["template"]["spec"]
     asked = json.dumps([spec.get("nodeSelector"), spec.get("affinity")])
-    return json.dumps(shape.gpu.product) in asked
+    return json.dumps(product) in asked
 
 
 def _annotations(document: Document | None) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ In: a key of the queue. Out: the children and status on the API server, and Even
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from vlm_operator.cluster.client import ClusterClient
 from vlm_operator.cluster.events import EventType, post_event
 from vlm_operator.cluster.inventory import build_inventory, free_blocks
 from vlm_operator.cluster.observe import observe
+from vlm_operator.cluster.placement import placement_of
 from vlm_operator.cluster.snapshot import SnapshotCache
 from vlm_operator.controller.apply import Applied, apply_children
 from vlm_operator.controller.decide import Decision, decide
@@ -72,14 +73,14 @@ class Reconciler:
             return None
         document |= {"apiVersion": names.API_VERSION, "kind": names.KIND}
         children = await self._read_children(key)
-        snapshot = await self._snapshots.read()
+        snapshot, placement = await self._snapshots.read(), placement_of(document)
         ours = _owned(children, document)
         decision = await asyncio.to_thread(
             decide,
             document,
-            build_inventory(snapshot, key),
+            build_inventory(snapshot, key, placement),
             ours.get(kinds.DEPLOYMENT.name),
-            free_blocks(snapshot),
+            free_blocks(snapshot, placement),
         )
         applied = await apply_children(self._client, document, decision, children)
         await self._report(document, decision, applied)
@@ -115,6 +116,8 @@ class Reconciler:
             else []
         )
         observation = observe(name, deployment, ours.get(kinds.SERVICE.name), pods, applied.error)
+        if decision.keep_deployment:  # it is meant to run another plan; nothing is about to replace it
+            observation = replace(observation, plan_digest="")
         before = document.get("status") or {}
         status = build_status(
             _Identity(name=name, namespace=namespace, generation=metadata.get("generation", 0)),

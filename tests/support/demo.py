@@ -175,7 +175,9 @@ def vlmctl(*arguments: str, kubeconfig: Path | None = None) -> None:
 def environment(kubeconfig: Path | None) -> dict[str, str]:
     """Returns this process's environment with the product on the path and no other cluster in reach."""
     path = os.pathsep.join(filter(None, [str(REPOSITORY / "operator"), os.environ.get("PYTHONPATH", "")]))
-    return {**os.environ, "PYTHONPATH": path, "KUBECONFIG": str(kubeconfig or os.devnull)}
+    # No liveness port: nothing probes the operator here, and the port may be another process's.
+    no_probe = {"VLM_OPERATOR_LIVENESS": ""}
+    return {**os.environ, **no_probe, "PYTHONPATH": path, "KUBECONFIG": str(kubeconfig or os.devnull)}
 
 
 def start_operator(kubeconfig: Path, log: Path) -> "subprocess.Popen[bytes]":

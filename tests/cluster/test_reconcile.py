@@ -1,12 +1,16 @@
 """What the user applies becomes what runs, and what changes is followed."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.support import nodes
 from tests.support.controlplane import ControlPlane, Outside, wait_until
 from tests.support.operator import Place, install_definition, operator_running, sample
+
+SAMPLES = sorted((Path(__file__).resolve().parents[2] / "manifests" / "samples").glob("*.yaml"))
 
 
 @pytest.fixture
@@ -109,6 +113,19 @@ def test_a_running_deployment_is_left_alone_when_its_node_goes(place: Place) -> 
     assert deployment is not None
     assert deployment["metadata"]["uid"] == before["Deployment/sample"][0]
     assert deployment["metadata"]["generation"] == 1
+
+
+@pytest.mark.parametrize("file", SAMPLES, ids=lambda file: str(file.stem))
+def test_every_sample_runs(place: Place, file: Path) -> None:
+    for document in yaml.safe_load_all(file.read_text()):
+        document["metadata"].pop("namespace", None)
+        place.apply(document)
+        name = document["metadata"]["name"]
+        if file.stem == "nofit":
+            place.wait_condition(name, "Sized", "False")
+        else:
+            place.wait_condition(name, "Ready")
+        place.kubectl("delete", "vlmdeployment", name)
 
 
 def test_a_child_of_somebody_else_is_not_taken_over(place: Place) -> None:

@@ -8,10 +8,10 @@ import pytest
 from tests.support import nodes
 from tests.support.builders import make_document
 from vlm_operator.cluster.inventory import build_inventory, take_snapshot
-from vlm_operator.controller.decide import Decision, decide, spec_digest
+from vlm_operator.controller.decide import Decision, decide
 from vlm_operator.controller.settings import LOG_LEVEL, NAMESPACES, WORKERS, read_options
 from vlm_operator.errors import InputError, Problem
-from vlm_operator.render.names import PLAN_DIGEST_ANNOTATION
+from vlm_operator.render.names import PLAN_DIGEST_ANNOTATION, SPEC_DIGEST_ANNOTATION
 from vlm_operator.sizing.inventory import Inventory
 from vlm_operator.sizing.plan import NoFit, Plan
 
@@ -101,12 +101,17 @@ def test_a_spec_that_cannot_be_read_is_a_problem() -> None:
     assert decision.manifests is None
 
 
-def test_the_digest_is_of_the_spec_alone() -> None:
+def test_the_digest_is_of_the_spec_alone_as_the_user_wrote_it(running: dict[str, Any]) -> None:
     document = make_document()
     document["metadata"]["labels"] = {"some": "label"}
     document["status"] = {"some": "status"}
-    assert spec_digest(document) == spec_digest(make_document())
-    assert spec_digest(document) != spec_digest(make_document(suspend=True))
+    again = deployment_of(decide(document, inventory(nodes.H100_X8), None, {}))
+    suspended = deployment_of(decide(make_document(suspend=True), inventory(nodes.H100_X8), None, {}))
+    written, same, other = (
+        shown["metadata"]["annotations"][SPEC_DIGEST_ANNOTATION] for shown in (running, again, suspended)
+    )
+    assert written == same
+    assert written != other
 
 
 def test_the_environment_sets_the_options() -> None:

@@ -19,25 +19,22 @@ that are free then; afterwards the strategy stays as it is, because other people
 writes.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 from vlm_operator.api.validate import Resource, parse_resource
 from vlm_operator.errors import CatalogueError, InputError, Problem, RenderError
 from vlm_operator.planning import plan_deployment
 from vlm_operator.render.manifests import render_manifests
 from vlm_operator.render.names import PLAN_DIGEST_ANNOTATION, SPEC_DIGEST_ANNOTATION
-from vlm_operator.report.status_plan import plan_digest
+from vlm_operator.report.status_plan import plan_digest, spec_digest
 from vlm_operator.sizing.inventory import Inventory
 from vlm_operator.sizing.plan import NoFit, Plan
 
 Document = dict[str, Any]
 Outcome = Plan | NoFit | Problem
-
-_DIGEST_LENGTH: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +67,10 @@ def decide(
     try:
         resource = parse_resource(document)
         fresh = plan_deployment(resource.spec, inventory)
-        outcome, keep = _stay(document, resource, fresh, inventory, deployment)
+        outcome, keep = _stay(resource, fresh, inventory, deployment)
     except (InputError, CatalogueError) as error:
         return Decision(outcome=Problem(path="", message=str(error)))
-    digest = spec_digest(document)
+    digest = spec_digest(resource.spec)
     suspended = resource.spec.suspend
     if not isinstance(outcome, Plan):
         return Decision(outcome=outcome, keep_deployment=keep, suspended=suspended)
@@ -90,14 +87,7 @@ def decide(
     return Decision(outcome=outcome, manifests=manifests, keep_deployment=keep, suspended=suspended)
 
 
-def spec_digest(document: Document) -> str:
-    """Return a digest of the spec as the user wrote it, so that no operator upgrade changes it."""
-    canonical = json.dumps(document.get("spec") or {}, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_LENGTH]
-
-
 def _stay(
-    document: Document,
     resource: Resource,
     fresh: Plan | NoFit,
     inventory: Inventory,
@@ -105,7 +95,7 @@ def _stay(
 ) -> tuple[Plan | NoFit, bool]:
     """Apply the rules of the module docstring; the second value says that the Deployment is left as it is."""
     annotations = _annotations(deployment)
-    if deployment is None or annotations.get(SPEC_DIGEST_ANNOTATION) != spec_digest(document):
+    if deployment is None or annotations.get(SPEC_DIGEST_ANNOTATION) != spec_digest(resource.spec):
         return fresh, False
     running = annotations.get(PLAN_DIGEST_ANNOTATION)
     if isinstance(fresh, Plan) and plan_digest(fresh) == running:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
+from vlm_operator.api.spec import VLMDeploymentSpec
 from vlm_operator.sizing.memory import MemoryBreakdown
 from vlm_operator.sizing.plan import Alternative, NoFit, Percentiles, Plan, Rejection
 from vlm_operator.units import GIB, MIB, ceil_div, format_mebibytes
@@ -74,6 +75,11 @@ def plan_digest(plan: Plan) -> str:
         "weightsGibibytes": ceil_div(weights, GIB),
     }
     return canonical_digest({**_plan_fields(plan), **unreported})
+
+
+def spec_digest(spec: VLMDeploymentSpec) -> str:
+    """Return the SHA-256 of the spec as the user wrote it: defaults do not count, so no operator upgrade changes it."""
+    return canonical_digest(spec.model_dump(mode="json", by_alias=True, exclude_unset=True))
 
 
 def canonical_digest(value: Mapping[str, Any]) -> str:

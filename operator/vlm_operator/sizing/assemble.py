@@ -76,12 +76,11 @@ def assemble_plan(
         hourly_cents=cents,
         certainty="remembered" if question.remembered else "estimated",
         binding_constraint="KV cache" if fit.largest_requests <= setting.max_num_seqs else "running sequences",
-        reasons=_reasons(question, limits),
+        reasons=_reasons(question),
     )
 
 
-def _reasons(question: Question, limits: tuple[LimitCheck, ...]) -> tuple[str, ...]:
-    first = min(limits, key=lambda limit: limit.slack_fraction)
+def _reasons(question: Question) -> tuple[str, ...]:
     floor = question.constraints.min_pixels_per_image
     cap = (
         "images keep the size that the model's own settings give them"
@@ -91,7 +90,6 @@ def _reasons(question: Question, limits: tuple[LimitCheck, ...]) -> tuple[str, .
     return (
         "the cheapest GPUs per hour that keep every declared limit",
         cap,
-        f"{first.name} is the tightest limit",
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 import aiohttp
+import yaml
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, ApiException, Configuration
 
@@ -145,5 +146,8 @@ async def cluster_client(kubeconfig: str | None = None) -> AsyncIterator[Cluster
             )
     except (config.ConfigException, OSError) as error:
         raise ClusterError(f"no way to the API server: {error}") from error
+    except (yaml.YAMLError, ValueError, TypeError, AttributeError, LookupError) as error:
+        # What a file that is no kubeconfig makes the client's loader trip over.
+        raise ClusterError(f"{kubeconfig} is not a kubeconfig; name one with KUBECONFIG") from error
     async with ApiClient(configuration) as api:
         yield ClusterClient(api)

@@ -12,6 +12,8 @@ from vlm_operator.errors import ClusterError
 EventType = Literal["Normal", "Warning"]
 
 _CONFLICT: Final = 409
+_NAMESPACE_ENDS: Final = "because it is being terminated"
+"""How the API server words its refusal to create anything in a namespace that is being deleted."""
 _LONGEST_MESSAGE: Final = 1000
 
 
@@ -29,6 +31,8 @@ async def post_event(
     try:
         await client.create(EVENT, namespace, event)
     except ClusterError as error:
+        if _NAMESPACE_ENDS in str(error):  # its objects go with it, and nobody reads their Events
+            return
         if error.status != _CONFLICT:
             raise
         # The answer to the first patch tells the count, so that the operator needs no right to read Events.

@@ -20,6 +20,7 @@ from vlm_operator.cluster.placement import placement_of
 from vlm_operator.cluster.snapshot import SnapshotCache
 from vlm_operator.controller.apply import Applied, apply_children
 from vlm_operator.controller.decide import Decision, decide
+from vlm_operator.controller.news import ready_news
 from vlm_operator.controller.queue import Key
 from vlm_operator.errors import RenderError
 from vlm_operator.render.names import (
@@ -83,8 +84,9 @@ class Reconciler:
             free_blocks(snapshot, placement),
         )
         applied = await apply_children(self._client, document, decision, children)
-        await self._report(document, decision, applied)
+        status = await self._report(document, decision, applied)
         await self._tell(document, decision, applied, ours)
+        await self._tell_ready(document, status)
         if applied.error:
             return REFUSED_RECHECK_SECONDS
         return None if isinstance(decision.outcome, Plan) else NO_FIT_RECHECK_SECONDS
@@ -104,7 +106,7 @@ class Reconciler:
         )
         return {kind.name: child for kind, child in zip(kinds.CHILD_KINDS, found, strict=True) if child is not None}
 
-    async def _report(self, document: Document, decision: Decision, applied: Applied) -> None:
+    async def _report(self, document: Document, decision: Decision, applied: Applied) -> Document:
         metadata = document["metadata"]
         namespace, name = metadata["namespace"], metadata["name"]
         labels = selector_labels(name) | {MANAGED_BY_LABEL: child_labels(name)[MANAGED_BY_LABEL]}
@@ -136,6 +138,13 @@ class Reconciler:
                     "status": status,
                 }
             )
+        return status
+
+    async def _tell_ready(self, document: Document, status: Document) -> None:
+        news = ready_news((document.get("status") or {}).get("conditions") or (), status["conditions"])
+        if news is not None:
+            reason, message, is_warning = news
+            await self._post(document, reason, message, "Warning" if is_warning else "Normal")
 
     async def _tell(
         self, document: Document, decision: Decision, applied: Applied, before: Mapping[str, Document]

@@ -55,9 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except VlmOperatorError as error:
         output.say(f"vlmctl: {error}")
         return EXIT_WRONG_INPUT
-    except BrokenPipeError:
-        _drop_stdout()
-        return EXIT_CLOSED_PIPE
+    except OSError as error:
+        return _unwritten(error)
     except KeyboardInterrupt:
         output.say("vlmctl: interrupted")
         return EXIT_INTERRUPTED
@@ -165,6 +164,15 @@ def _command(
 
 def _add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", choices=("human", "json", "yaml"), default="human", help="default: human")
+
+
+def _unwritten(error: OSError) -> int:
+    """Say why the answer did not get out; a reader that has gone is no news."""
+    _drop_stdout()
+    if isinstance(error, BrokenPipeError):
+        return EXIT_CLOSED_PIPE
+    output.say(f"vlmctl: the answer cannot be written: {error.strerror or error}")
+    return EXIT_WRONG_INPUT
 
 
 def _drop_stdout() -> None:

@@ -4,6 +4,7 @@ In: a ``Question``'s ingredients from ``planning.py``. Out: ``Plan`` with its al
 nearest misses and the changes that would make it fit. Deterministic: ties are broken by name.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -229,18 +230,31 @@ def _suggestions(
     if constraints.max_hourly_cost_cents is not None and (
         plan := cheapest(replace(constraints, max_hourly_cost_cents=None))
     ):
-        cents = -(-(plan.hourly_cents or 0) // 1)
-        found.append(f"${cents / 100:.2f}/h (accelerators.maxHourlyCostCents: {cents:.0f})")
+        found.append(_price_suggestion(plan))
     return found + _latency_suggestion(constraints, cheapest)
 
 
+def _price_suggestion(plan: Plan) -> str:
+    if plan.hourly_cents is None:
+        where = f"{plan.replicas} × {plan.gpus_per_replica} × {plan.gpu.display_name}"
+        return f"{where} would do, but its price is unknown: drop accelerators.maxHourlyCostCents"
+    cents = math.ceil(plan.hourly_cents)
+    return f"${cents / 100:.2f}/h (accelerators.maxHourlyCostCents: {cents})"
+
+
 def _latency_suggestion(constraints: Constraints, cheapest: Callable[[Constraints], Plan | None]) -> list[str]:
+    """Name each target that the cheapest plan without targets misses, and the milliseconds that it keeps."""
     if not constraints.latency_targets:
         return []
     plan = cheapest(replace(constraints, latency_targets=()))
     if plan is None:
         return []
-    seconds = plan.latency
-    gives = f"{plan.replicas} × {plan.gpus_per_replica} × {plan.gpu.display_name} gives"
-    first = f"TTFT p95 {seconds.ttft.p95:.2f} s, TPOT p95 {seconds.tpot.p95 * 1000:.0f} ms"
-    return [f"slower targets (objectives): without them {gives} {first}, request p95 {seconds.request.p95:.1f} s"]
+    fields = {"ttft": "ttft", "tpot": "tpot", "request_latency": "requestLatency"}
+    figures = {"ttft": plan.latency.ttft, "tpot": plan.latency.tpot, "request_latency": plan.latency.request}
+    slower = [
+        f"objectives.{fields[target.metric]}.milliseconds: {math.ceil(seconds * 1000)}"
+        for target in constraints.latency_targets
+        if (seconds := figures[target.metric].at(target.percentile)) > target.seconds
+    ]
+    where = f"{plan.replicas} × {plan.gpus_per_replica} × {plan.gpu.display_name}"
+    return [f"slower targets on {where} ({', '.join(slower)})"]

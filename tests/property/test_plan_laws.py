@@ -19,8 +19,8 @@ from vlm_operator.sizing.inventory import Inventory
 from vlm_operator.sizing.plan import NoFit, Plan
 from vlm_operator.units import MIB
 
-QUICK = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-ADVICE = re.compile(r"((?:accelerators|quality|objectives)\.[\w.]+): (\d+)")
+QUICK = settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+ADVICE = re.compile(r"((?:accelerators|quality|objectives|scaling)\.[\w.]+): (\d+)")
 
 
 @cache
@@ -63,6 +63,8 @@ def specs(draw: st.DrawFn) -> dict[str, Any]:
     spec["accelerators"]["allowed"] = draw(st.lists(st.sampled_from(gpus), min_size=1, max_size=4, unique=True))
     if draw(st.booleans()):
         spec["accelerators"]["maxHourlyCostCents"] = draw(st.integers(10, 3000))
+    if draw(st.booleans()):
+        spec["scaling"] = {"maxReplicas": draw(st.integers(1, 4))}
     if draw(st.booleans()):
         spec["quality"] = {"minPixelsPerImage": draw(st.sampled_from([1, 200_704, 1_003_520, 12_000_000]))}
     if draw(st.booleans()):
@@ -133,8 +135,8 @@ def test_a_no_fit_has_numbers_and_its_advice_works(spec: dict[str, Any]) -> None
     json.dumps(no_fit_status(verdict))
     for suggestion in verdict.suggestions:
         changed = copy.deepcopy(spec)
-        if "drop accelerators.maxHourlyCostCents" in suggestion:
-            del changed["accelerators"]["maxHourlyCostCents"]
+        for section, field in re.findall(r"drop (\w+)\.(\w+)", suggestion):
+            del changed[section][field]
         for path, value in ADVICE.findall(suggestion):
             *above, last = path.split(".")
             place = changed

@@ -23,6 +23,8 @@ from vlm_operator.sizing.workload import Constraints, Workload
 TENSOR_PARALLEL_SIZES = (1, 2, 4, 8, 16)
 MAX_ALTERNATIVES = 5
 MAX_NEAREST = 3
+SLOWEST_TARGET_SECONDS = 3600
+"""The resource takes no slower target."""
 SUGGESTED_FLOORS_PIXELS = (1_003_520, 501_760, 200_704)
 
 
@@ -231,7 +233,7 @@ def _suggestions(
         plan := cheapest(replace(constraints, max_hourly_cost_cents=None))
     ):
         found.append(_price_suggestion(plan))
-    return found + _latency_suggestion(constraints, cheapest)
+    return found + _replica_suggestion(constraints, cheapest) + _latency_suggestion(constraints, cheapest)
 
 
 def _price_suggestion(plan: Plan) -> str:
@@ -240,6 +242,16 @@ def _price_suggestion(plan: Plan) -> str:
         return f"{where} would do, but its price is unknown: drop accelerators.maxHourlyCostCents"
     cents = math.ceil(plan.hourly_cents)
     return f"${cents / 100:.2f}/h (accelerators.maxHourlyCostCents: {cents})"
+
+
+def _replica_suggestion(constraints: Constraints, cheapest: Callable[[Constraints], Plan | None]) -> list[str]:
+    if constraints.max_replicas is None:
+        return []
+    plan = cheapest(replace(constraints, max_replicas=None))
+    if plan is None:
+        return []
+    where = f"{plan.replicas} × {plan.gpus_per_replica} × {plan.gpu.display_name}"
+    return [f"{where} (scaling.maxReplicas: {plan.replicas})"]
 
 
 def _latency_suggestion(constraints: Constraints, cheapest: Callable[[Constraints], Plan | None]) -> list[str]:
@@ -253,6 +265,8 @@ def _latency_suggestion(constraints: Constraints, cheapest: Callable[[Constraint
     figures = {"ttft": plan.latency.ttft, "tpot": plan.latency.tpot, "request_latency": plan.latency.request}
     slower = [
         f"objectives.{fields[target.metric]}.milliseconds: {math.ceil(seconds * 1000)}"
+        if seconds <= SLOWEST_TARGET_SECONDS
+        else f"drop objectives.{fields[target.metric]}"
         for target in constraints.latency_targets
         if (seconds := figures[target.metric].at(target.percentile)) > target.seconds
     ]

@@ -1,5 +1,6 @@
 """Reads what the user named on the command line; every way in which that can fail is an InputError."""
 
+import io
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -41,14 +42,18 @@ def read_text(file: str) -> str:
 def read_lines(file: str) -> Iterator[str]:
     """Yield the lines of ``file``, of standard input where it is ``-``, as they come.
 
+    Bytes that are not UTF-8 come as escapes, so that they spoil their own line only.
+
     Raises:
-        InputError: It cannot be read, or is not UTF-8 text.
+        InputError: It cannot be read.
     """
     with _told(display_name(file)):
         if file == "-":
+            if isinstance(sys.stdin, io.TextIOWrapper):
+                sys.stdin.reconfigure(errors="backslashreplace")
             yield from (line.rstrip("\n") for line in sys.stdin)
             return
-        with Path(file).open(encoding="utf-8") as stream:
+        with Path(file).open(encoding="utf-8", errors="backslashreplace") as stream:
             yield from (line.rstrip("\n") for line in stream)
 
 

@@ -18,6 +18,8 @@ from vlm_operator.catalogue.labels import spellings
 from vlm_operator.catalogue.types import GpuCard, ModelCard
 from vlm_operator.errors import CatalogueError
 
+_MOST_NAMES = 3
+"""Names that an error suggests."""
 _SUFFIX = ".yaml"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Entry = TypeVar("_Entry", bound=BaseModel)
@@ -46,10 +48,11 @@ def _read(kind: str, stem: str, entry_type: type[_Entry]) -> _Entry:
 
 
 def _nearest(wanted: str, known: tuple[str, ...]) -> str:
-    """The known names most like the wanted one, whatever the case of their letters."""
+    """The known names that contain the wanted one, then those most like it, whatever the case of their letters."""
     by_lower = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(wanted.lower(), list(by_lower), n=3, cutoff=0.5)
-    return ", ".join(by_lower[name] for name in close)
+    containing = [name for name in by_lower if wanted and wanted.lower() in name]
+    close = difflib.get_close_matches(wanted.lower(), list(by_lower), n=_MOST_NAMES, cutoff=0.5)
+    return ", ".join(by_lower[name] for name in tuple(dict.fromkeys(containing + close))[:_MOST_NAMES])
 
 
 @cache
@@ -75,9 +78,7 @@ def find_model(model_id: str) -> ModelCard:
         near = _nearest(model_id, model_ids())
         hint = f"; nearest: {near}" if near else ""
         raise CatalogueError(
-            f"model {model_id!r} is not in the catalogue{hint}. Use one of these ids, or add "
-            f"{model_id.replace('/', '--', 1)}{_SUFFIX} with its config.json and processor values to the "
-            "catalogue's models"
+            f"model {model_id!r} is not in the catalogue{hint}. All that can be sized: vlmctl catalogue models"
         )
     return _read("models", model_id.replace("/", "--", 1), ModelCard)
 
@@ -126,8 +127,7 @@ def find_gpu(id_or_label: str) -> GpuCard:
     near = _nearest(id_or_label, gpu_ids() + tuple(label for card in all_gpus() for label in card.labels))
     hint = f"; nearest: {near}" if near else ""
     raise CatalogueError(
-        f"GPU {id_or_label!r} is not in the catalogue{hint}. Use one of these names, or add a file with its "
-        "figures to the catalogue's gpus"
+        f"GPU {id_or_label!r} is not in the catalogue{hint}. All that are known: vlmctl catalogue gpus"
     )
 
 

@@ -292,3 +292,32 @@ def test_an_interruption_ends_quietly(monkeypatch: pytest.MonkeyPatch, capsys: p
     monkeypatch.setattr("vlm_operator.cli.catalogue_command.run_crd", interrupted)
     assert main(["crd"]) == 130
     assert "interrupted" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+def test_a_full_disk_causes_no_traceback() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "vlm_operator.cli.main", "catalogue", "gpus"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT, check=False)
+    assert (done.returncode, done.stderr) == (2, "vlmctl: the answer cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize("text", [b"\xd7\xff", b"[1", b"- a", b"a: b"])
+def test_a_broken_kubeconfig_is_named(
+    text: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "config"
+    file.write_bytes(text)
+    monkeypatch.setenv("KUBECONFIG", str(file))
+    assert main(["explain", "any"]) == 3
+    assert str(file) in capsys.readouterr().err
+
+
+def test_a_line_that_is_not_utf_8_stops_no_other(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = json.dumps({"model": MODEL, "width": 1024, "height": 1024}).encode()
+    file = tmp_path / "requests.jsonl"
+    file.write_bytes(b"\n".join([b"\xff\xfe", good]))
+    assert main(["tokens", "--requests", str(file)]) == 0
+    bad, counted = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert bad["error"]["reason"] == "BadRequest"
+    assert counted["embed_tokens"] == 1369

@@ -63,12 +63,12 @@ def test_small_floats_stay_numbers() -> None:
 
 
 def test_an_unknown_model_is_refused_with_the_nearest_id_and_the_next_step() -> None:
-    with pytest.raises(CatalogueError, match=r"nearest: Qwen/Qwen2\.5-VL-7B-Instruct.*add .*\.yaml"):
+    with pytest.raises(CatalogueError, match=r"nearest: Qwen/Qwen2\.5-VL-7B-Instruct.*vlmctl catalogue models"):
         load.find_model("qwen/qwen2.5-vl-7b-instruct")
 
 
 def test_a_model_like_no_other_gets_no_nearest_id() -> None:
-    with pytest.raises(CatalogueError, match=r"not in the catalogue\. Use one"):
+    with pytest.raises(CatalogueError, match=r"not in the catalogue\. All that can be sized"):
         load.find_model("0000")
 
 

@@ -186,3 +186,9 @@ def test_an_empty_cluster_says_what_is_missing() -> None:
     assert isinstance(verdict, NoFit)
     assert verdict.reason == "NoGPUs"
     assert "GPU feature discovery" in verdict.message
+
+
+def test_as_many_replicas_as_the_user_asks_for_are_planned() -> None:
+    verdict = plan(make_spec(QWEN_7B, scaling={"minReplicas": 100}))
+    assert isinstance(verdict, Plan)
+    assert verdict.replicas == 100

@@ -22,6 +22,7 @@ CONTEXT_STEP = 256
 MAX_SEQUENCES = 256
 SEQUENCE_STEP = 8
 MAX_REPLICAS = 64
+"""Where scaling.maxReplicas sets no limit, more replicas than this are not searched."""
 PERCENTILES = (50, 95, 99)
 NEVER = 1e9
 """Shortfall of a candidate that no change of the workload would save: it is the farthest miss."""
@@ -76,7 +77,10 @@ def _with_traffic(
     """Return a plan with the fewest replicas that hold the traffic within the latency targets."""
     constraints = question.constraints
     replicas = constraints.min_replicas
-    most = min(constraints.max_replicas or MAX_REPLICAS, MAX_REPLICAS)
+    most = constraints.max_replicas or max(MAX_REPLICAS, constraints.min_replicas)
+    hopeless = _late_alone(candidate, question, mode)
+    if hopeless is not None:
+        return hopeless
     last: Rejection | None = None
     while replicas <= most:
         no_room = _check_free_gpus(candidate, replicas)
@@ -144,6 +148,12 @@ def _fit_request(candidate: Candidate, question: Question, setting: Setting) -> 
         running=setting.running,
         maximum=question.rule.maximum(),
     )
+
+
+def _late_alone(candidate: Candidate, question: Question, mode: EncoderParallelMode) -> Rejection | None:
+    """Return the missed target of a request that has a replica for itself: more replicas would not help."""
+    alone = latency.percentiles_seconds(_replica(candidate, question, mode), _request_works(question), 1)
+    return _late(candidate, question, alone)
 
 
 def _check_free_gpus(candidate: Candidate, replicas: int) -> Rejection | None:

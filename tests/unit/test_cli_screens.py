@@ -6,27 +6,20 @@ from typing import Any
 
 import pytest
 
+from tests.support.builders import make_alternative, make_gpu, make_memory, make_plan, make_tokens
 from vlm_operator.cli.explain_screen import explain_screen
 from vlm_operator.cli.no_fit_screen import no_fit_screen
 from vlm_operator.cli.output import COLUMNS, Style
 from vlm_operator.cli.plan_screen import Asked, plan_screen
 from vlm_operator.cli.text import bar, seconds
-from vlm_operator.sizing.inventory import GpuKind
-from vlm_operator.sizing.memory import HostResources, MemoryBreakdown, MemoryPart
+from vlm_operator.sizing.memory import MemoryBreakdown
 from vlm_operator.sizing.plan import (
-    Alternative,
-    ImageShare,
-    LatencyEstimate,
     LimitCheck,
     NoFit,
-    Percentiles,
     Plan,
     Rejection,
-    ServerFlags,
-    TokenFigures,
 )
 from vlm_operator.sizing.workload import LatencyTarget
-from vlm_operator.units import GIB
 
 PLAIN = Style()
 ASKED = Asked(
@@ -40,133 +33,34 @@ ASKED = Asked(
 )
 
 
-def a_gpu() -> GpuKind:
-    return GpuKind(
-        id="l40s",
-        product="NVIDIA-L40S",
-        display_name="NVIDIA L40S",
-        vendor="nvidia",
-        compute_capability=(8, 9),
-        driver_memory_bytes=45 * GIB,
-        engine_memory_bytes=int(44.4 * GIB),
-        engine_memory_certainty="measured",
-        bandwidth_bytes_per_second=864e9,
-        bf16_flops=362e12,
-        fp8_flops=733e12,
-        link_bytes_per_second=None,
-        hourly_cents=86.0,
-        price_note="list, 2026-10",
-    )
-
-
-def some_flags() -> ServerFlags:
-    return ServerFlags(
-        tensor_parallel_size=1,
-        max_model_len=6656,
-        max_num_seqs=32,
-        max_num_batched_tokens=8192,
-        gpu_memory_utilization_percent=90,
-        limit_mm_per_prompt={"image": 4},
-        mm_processor_kwargs={"max_pixels": 1003520},
-        hf_overrides={},
-        encoder_parallel_mode="weights",
-        dtype="bfloat16",
-        kv_cache_dtype="auto",
-        mm_processor_cache_gib=4,
-        trust_remote_code=False,
-    )
-
-
 def a_plan(**changes: Any) -> Plan:
-    sizes = [("weights", 15.63), ("encoder peak", 1.94), ("CUDA graphs", 0.58), ("KV cache", 23.06)]
-    parts = [MemoryPart(name=name, size_bytes=int(size * GIB)) for name, size in sizes]
-    headroom = int(44.4 * GIB) - sum(part.size_bytes for part in parts)
-    note = "what is left if every estimate is at its bad end, a note long enough to be folded twice over"
-    parts.append(MemoryPart(name="headroom", size_bytes=headroom, note=note))
-    images = (
-        ImageShare(
-            width=4032,
-            height=3024,
-            share=0.6,
-            tokens=1230,
-            prompt_tokens=1232,
-            resized=(1148, 840),
-            tiles=None,
-        ),
-        ImageShare(
-            width=1654,
-            height=2339,
-            share=0.4,
-            tokens=1260,
-            prompt_tokens=1262,
-            resized=(840, 1176),
-            tiles=None,
-        ),
-    )
-    plan = Plan(
-        model_id="Qwen/Qwen2.5-VL-7B-Instruct",
-        engine_version="0.33.0",
-        gpu=a_gpu(),
-        gpus_per_replica=1,
-        replicas=2,
-        flags=some_flags(),
-        images_per_prompt=4,
-        cap_name="max_pixels",
-        cap_value=1003520,
-        host=HostResources(cpu_cores=4, memory_bytes=32 * GIB, shared_memory_bytes=GIB),
-        memory=MemoryBreakdown(parts=tuple(parts)),
-        kv_cache_tokens=432000,
-        concurrent_requests=67,
-        limits=(
+    """Return a plan with two image sizes, all four limits, and texts that have to be folded."""
+    long_note = "what is left if every estimate is at its bad end, a note long enough to be folded twice over"
+    *parts, headroom = make_memory().parts
+    first = make_tokens().images[0]
+    scan = dataclasses.replace(first, width=1654, height=2339, share=0.4, tokens=1260, resized=(840, 1176))
+    shown: dict[str, Any] = {
+        "gpu": make_gpu(display_name="NVIDIA L40S", price_note="list, 2026-10"),
+        "memory": MemoryBreakdown(parts=(*parts, dataclasses.replace(headroom, note=long_note))),
+        "limits": (
             LimitCheck(name="context length", needed=6448, limit=6656),
             LimitCheck(name="encoder budget", needed=1260, limit=8192),
             LimitCheck(name="batch tokens", needed=1, limit=8192),
             LimitCheck(name="KV cache", needed=206336, limit=432000),
         ),
-        tokens=TokenFigures(
-            images=images,
-            image_p50=1230,
-            image_p99=1260,
-            image_max=1260,
-            request_p50=1712,
-            request_p99=5948,
-            request_max=6448,
-        ),
-        latency=LatencyEstimate(
-            ttft=Percentiles(p50=0.41, p95=1.2, p99=1.9),
-            tpot=Percentiles(p50=0.021, p95=0.029, p99=0.041),
-            request=Percentiles(p50=4.0, p95=8.0, p99=12.0),
-            requests_per_minute_per_replica=200.4,
-            certainty="estimated",
-        ),
-        hourly_cents=172.0,
-        certainty="estimated",
-        binding_constraint="KV cache",
-        reasons=("the cheapest GPU that meets every target",),
-        alternatives=(
-            Alternative(
-                gpu="NVIDIA H100 80GB",
-                gpus_per_replica=1,
-                tensor_parallel_size=1,
-                replicas=1,
-                hourly_cents=290.0,
-                fits=True,
-                reason="Dearer",
-                message="meets all, 69 % dearer",
-            ),
-            Alternative(
+        "tokens": make_tokens(images=(dataclasses.replace(first, share=0.6), scan)),
+        "alternatives": (
+            make_alternative(),
+            make_alternative(
                 gpu="NVIDIA A10G",
-                gpus_per_replica=1,
-                tensor_parallel_size=1,
-                replicas=1,
                 hourly_cents=101.0,
                 fits=False,
                 reason="TooLittleMemory",
                 message="1 × NVIDIA A10G: KV cache short by 3.1 GiB " + "and more words " * 8,
             ),
         ),
-    )
-    return dataclasses.replace(plan, **changes)
+    }
+    return make_plan(**(shown | changes))
 
 
 def screen_of(plan: Plan, asked: Asked = ASKED, style: Style = PLAIN) -> str:
@@ -188,9 +82,9 @@ def test_the_printed_memory_parts_sum_to_the_printed_total() -> None:
     text = screen_of(a_plan())
     total = re.search(r"Memory per GPU +(\d+\.\d) GiB", text)
     assert total is not None
-    names = "weights|encoder peak|CUDA graphs|KV cache|headroom"
+    names = "weights|encoder peak|CUDA graphs|outside budget|KV cache|headroom"
     parts = [float(figure) for figure in re.findall(rf"^ +(?:{names}) +(\d+\.\d)  ", text, re.MULTILINE)]
-    assert len(parts) == 5
+    assert len(parts) == 6
     assert sum(parts) == pytest.approx(float(total[1]))
 
 

@@ -80,10 +80,26 @@ async def _apply_child(
             f"the {kind} {live['metadata']['name']!r} exists and belongs to somebody else; "
             "delete it, or give this resource another name"
         )
+    if kind == kinds.CLAIM.name:
+        _refuse_changed_claim(wanted, live)
     leave_alone = kind == kinds.CLAIM.name or (decision.keep_deployment and kind == kinds.DEPLOYMENT.name)
     if "deletionTimestamp" in live["metadata"] or leave_alone or holds(wanted, live):
         return None
     return await client.apply(wanted)
+
+
+def _refuse_changed_claim(wanted: Document, live: Document) -> None:
+    """Raise where the spec asks for a claim of another kind: what the cluster cannot change is never ignored."""
+    changed = [
+        name
+        for name in ("accessModes", "storageClassName")
+        if name in wanted["spec"] and wanted["spec"][name] != live["spec"].get(name)
+    ]
+    if changed:
+        raise ClusterError(
+            f"the claim {live['metadata']['name']!r} exists with another {' and '.join(changed)}, which cannot be "
+            "changed; put spec.model.storage.cache back, or delete the claim to have it created anew"
+        )
 
 
 async def _remove_unwanted(

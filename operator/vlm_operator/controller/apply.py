@@ -62,7 +62,11 @@ async def apply_children(
             if kind in live and _is_drift(wanted, live[kind], deployment):
                 restored.append(kind)
     if decision.manifests is not None:
-        await _remove_unwanted(client, document, decision.manifests, children)
+        try:
+            await _remove_unwanted(client, document, decision.manifests, children)
+        except ClusterError as error:
+            _raise_if_transient(error)
+            errors.append(str(error))
     return Applied(children=children, written=tuple(written), restored=tuple(restored), error="; ".join(errors))
 
 

@@ -156,7 +156,7 @@ class Reconciler:
         after = _digests(applied.children.get(kinds.DEPLOYMENT.name))
         if after != _digests(before.get(kinds.DEPLOYMENT.name)):
             plan = decision.outcome
-            message = f"{plan.replicas} replicas of {plan.gpus_per_replica} x {plan.gpu.display_name}"
+            message = f"{plan.replicas} × ({plan.gpus_per_replica} x {plan.gpu.display_name})"
             await self._post(document, REASON_PLANNED, message)
 
     async def _post(self, document: Document, reason: str, message: str, event_type: EventType = "Normal") -> None:

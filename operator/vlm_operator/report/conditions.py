@@ -125,7 +125,7 @@ def _sized(outcome: Outcome) -> Verdict:
     match outcome:
         case Plan():
             gpus = format_accelerator(outcome.gpu.display_name, outcome.gpus_per_replica)
-            message = f"{outcome.replicas} replicas of {gpus}; {outcome.binding_constraint} breaks first"
+            message = f"{outcome.replicas} × ({gpus}); {outcome.binding_constraint} breaks first"
             return Verdict("True", names.REASON_PLANNED, message)
         case NoFit(reason=reason) if reason in _SIZING_REASONS:
             return Verdict("False", reason, _no_fit_message(outcome))

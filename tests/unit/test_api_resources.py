@@ -153,3 +153,10 @@ def test_any_value_anywhere_is_taken_or_refused(at: str, value: Any) -> None:
 def test_any_text_is_taken_or_refused(text: str) -> None:
     with contextlib.suppress(InputError):
         load_resources(text, "file.yaml")
+
+
+@pytest.mark.parametrize("field", ["labels", "annotations", "nodeSelector"])
+def test_a_key_that_no_label_can_have_is_refused_where_it_stands(field: str) -> None:
+    document = with_value("spec.podTemplate", {field: {"bad key!": "x"}})
+    with pytest.raises(InputError, match=rf"spec\.podTemplate\.{field}.*bad key!.*not a key"):
+        parse_resource(document)

@@ -1,14 +1,26 @@
 """The part of the spec that is handed to the pods as it is: metadata, scheduling, identity."""
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
 from vlm_operator.api.base import ApiModel, list_map, unique_by, whole
 
 Name = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")]
 """The name of another Kubernetes object."""
-LabelKey = Annotated[str, Field(min_length=1, max_length=317)]
+_KEY: Final = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+
+
+def _check_key(key: str) -> str:
+    if not _KEY.fullmatch(key):
+        raise PydanticCustomError("key", "not a key; write letters, digits, -, _ and ., with a prefix/ at most")
+    return key
+
+
+LabelKey = Annotated[str, Field(min_length=1, max_length=317), AfterValidator(_check_key)]
+"""The key of a label or annotation. The schema of the API server has no rule for keys, so the operator checks it."""
 LabelValue = Annotated[str, Field(max_length=63, pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$")]
 
 

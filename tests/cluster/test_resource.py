@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.controlplane import ControlPlaneError, Outside
+from tests.support.controlplane import ControlPlaneError, Outside, wait_until
 from tests.unit.test_api_refusals import REFUSALS, valid_document, with_value
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,17 @@ def cluster(control_plane: Outside) -> Outside:
     """The shared cluster with the CRD of this tree."""
     control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRD))
     control_plane.kubectl("wait", "--for=condition=Established", CRD_NAME, "--timeout=60s")
+    wait_until(lambda: is_published(control_plane), 60, "the schema in the API server's OpenAPI document")
     return control_plane
+
+
+def is_published(cluster: Outside) -> bool:
+    """A definition is established a moment before its schema is published, which kubectl explains from."""
+    try:
+        cluster.kubectl("explain", "vlmdeployment.spec")
+    except ControlPlaneError:
+        return False
+    return True
 
 
 def create(cluster: Outside, namespace: str, document: Any, *arguments: str) -> str:

@@ -5,6 +5,7 @@ The checks run in the order in which the engine would trip over them: GPU, shard
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from vlm_operator.sizing import latency
 from vlm_operator.sizing.assemble import assemble_latency, assemble_plan
@@ -71,6 +72,16 @@ def _max_model_len(candidate: Candidate, question: Question) -> int | Rejection:
     return min(-(-needed // CONTEXT_STEP) * CONTEXT_STEP, limit)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """What is the same for every replica count of one candidate."""
+
+    mode: EncoderParallelMode
+    max_model_len: int
+    runner: latency.Replica
+    works: Mapping[int, latency.RequestWork]
+
+
 def _with_traffic(
     candidate: Candidate, question: Question, mode: EncoderParallelMode, max_model_len: int
 ) -> Plan | Rejection:
@@ -78,15 +89,21 @@ def _with_traffic(
     constraints = question.constraints
     replicas = constraints.min_replicas
     most = constraints.max_replicas or max(MAX_REPLICAS, constraints.min_replicas)
-    hopeless = _late_alone(candidate, question, mode)
-    if hopeless is not None:
+    case = _Case(
+        mode=mode,
+        max_model_len=max_model_len,
+        runner=_replica(candidate, question, mode),
+        works=_request_works(question),
+    )
+    hopeless = _late(candidate, question, latency.percentiles_seconds(case.runner, case.works, 1))
+    if hopeless is not None:  # late with a replica for itself: more replicas would not help
         return hopeless
     last: Rejection | None = None
     while replicas <= most:
         no_room = _check_free_gpus(candidate, replicas)
         if no_room is not None:
             return last or no_room
-        verdict = _at_replicas(candidate, question, mode, max_model_len, replicas)
+        verdict = _at_replicas(candidate, question, case, replicas)
         if isinstance(verdict, Plan) or verdict[1] is None:
             return verdict if isinstance(verdict, Plan) else verdict[0]
         last, replicas = verdict[0], max(verdict[1], replicas + 1)
@@ -94,12 +111,10 @@ def _with_traffic(
 
 
 def _at_replicas(
-    candidate: Candidate, question: Question, mode: EncoderParallelMode, max_model_len: int, replicas: int
+    candidate: Candidate, question: Question, case: _Case, replicas: int
 ) -> Plan | tuple[Rejection, int | None]:
     """Judge one replica count. A rejection comes with the replica count worth trying next, or None."""
-    runner = _replica(candidate, question, mode)
-    works = _request_works(question)
-    running = _running_per_replica(question.workload, runner, works[50], replicas)
+    running = _running_per_replica(question.workload, case.runner, case.works[50], replicas)
     if running is None:
         rejection = _reject(
             candidate,
@@ -109,7 +124,7 @@ def _at_replicas(
         return rejection, replicas + 1
     sequences = min(MAX_SEQUENCES, -(-running // SEQUENCE_STEP) * SEQUENCE_STEP)
     setting = Setting(
-        mode=mode, max_model_len=max_model_len, max_num_seqs=sequences, replicas=replicas, running=running
+        mode=case.mode, max_model_len=case.max_model_len, max_num_seqs=sequences, replicas=replicas, running=running
     )
     fit = fit_memory(_fit_request(candidate, question, setting))
     if isinstance(fit, Misfit):
@@ -126,11 +141,11 @@ def _at_replicas(
         )
         next_count = -(-replicas * running // fit.largest_requests) if fit.largest_requests else None
         return rejection, next_count
-    seconds = latency.percentiles_seconds(runner, works, running)
+    seconds = latency.percentiles_seconds(case.runner, case.works, running)
     late = _late(candidate, question, seconds)
     if late is not None:
         return late, replicas + 1 if running > 1 else None
-    estimate = assemble_latency(runner, works, seconds, min(fit.largest_requests, sequences))
+    estimate = assemble_latency(case.runner, case.works, seconds, min(fit.largest_requests, sequences))
     return _price(candidate, assemble_plan(candidate, question, setting, fit, estimate), question)
 
 
@@ -148,12 +163,6 @@ def _fit_request(candidate: Candidate, question: Question, setting: Setting) -> 
         running=setting.running,
         maximum=question.rule.maximum(),
     )
-
-
-def _late_alone(candidate: Candidate, question: Question, mode: EncoderParallelMode) -> Rejection | None:
-    """Return the missed target of a request that has a replica for itself: more replicas would not help."""
-    alone = latency.percentiles_seconds(_replica(candidate, question, mode), _request_works(question), 1)
-    return _late(candidate, question, alone)
 
 
 def _check_free_gpus(candidate: Candidate, replicas: int) -> Rejection | None:

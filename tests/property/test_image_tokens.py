@@ -1,13 +1,12 @@
 """What holds for every image and setting of a counting rule."""
 
-from dataclasses import replace
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vlm_operator.sizing.tokens.caps import tightest_cap
 from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS
-from vlm_operator.sizing.tokens.longest_edge import LongestEdge
-from vlm_operator.sizing.tokens.native_grid import MAX_ASPECT, NativeGrid
+from vlm_operator.sizing.tokens.longest_edge import EdgeShape, LongestEdge
+from vlm_operator.sizing.tokens.native_grid import MAX_ASPECT, GridShape, NativeGrid
 from vlm_operator.sizing.tokens.pan_scan import PanScan, PanScanShape
 from vlm_operator.sizing.tokens.slices import Slices, SliceShape
 from vlm_operator.sizing.tokens.tiles import Tiles, TileShape
@@ -21,28 +20,23 @@ LONG = st.tuples(st.integers(1, 120), st.integers(1, 200)).map(lambda pair: (pai
 
 @st.composite
 def native_grids(draw: st.DrawFn) -> NativeGrid:
-    patch_size = draw(st.sampled_from([14, 16]))
+    unit = draw(st.sampled_from([28, 32]))
     least = draw(st.integers(1, 2_000_000))
-    return NativeGrid(
-        settings=SHIPPED,
-        model_id="",
-        patch_size=patch_size,
-        merge_size=2,
-        min_pixels=least,
-        max_pixels=draw(st.integers(max(least, 4 * patch_size**2), 20_000_000)),
-    )
+    most = draw(st.integers(max(least, unit**2), 20_000_000))
+    shape = GridShape(unit=unit, merge_size=2, min_pixels=least, max_pixels=most)
+    return NativeGrid(settings=SHIPPED, model_id="", shape=shape)
 
 
 @st.composite
 def longest_edges(draw: st.DrawFn) -> LongestEdge:
-    return LongestEdge(
-        settings=SHIPPED,
-        model_id="",
-        patch_size=draw(st.sampled_from([14, 16])),
-        merge_size=draw(st.sampled_from([1, 2])),
+    merge_size = draw(st.sampled_from([1, 2]))
+    shape = EdgeShape(
+        unit=draw(st.sampled_from([14, 16])) * merge_size,
+        merge_size=merge_size,
         longest_edge=draw(st.integers(1, 4096)),
         rounding=draw(st.sampled_from(["floor", "nearest"])),
     )
+    return LongestEdge(settings=SHIPPED, model_id="", shape=shape)
 
 
 @st.composite
@@ -119,9 +113,9 @@ def test_turning_an_image_changes_nothing(rule: ImageRule, size: tuple[int, int]
 @settings(max_examples=300, deadline=None)
 def test_more_pixels_allowed_is_never_fewer_tokens(rule: NativeGrid, size: tuple[int, int], more: int) -> None:
     # Below this limit a long image's short side is held at one unit, and a larger limit can mean fewer tokens.
-    limit = max(rule.max_pixels, MAX_ASPECT * rule.unit**2)
-    low = replace(rule, max_pixels=limit).count_image(*size)
-    high = replace(rule, max_pixels=limit + more).count_image(*size)
+    limit = max(rule.shape.max_pixels, MAX_ASPECT * rule.shape.unit**2)
+    low = rule.with_cap(limit).count_image(*size)
+    high = rule.with_cap(limit + more).count_image(*size)
     if isinstance(low, ImageTokens) and isinstance(high, ImageTokens):
         assert low.embed_tokens <= high.embed_tokens
 
@@ -130,27 +124,34 @@ def test_more_pixels_allowed_is_never_fewer_tokens(rule: NativeGrid, size: tuple
 @settings(max_examples=300, deadline=None)
 def test_a_longer_edge_is_never_fewer_tokens(rule: LongestEdge, size: tuple[int, int], more: int) -> None:
     low = rule.count_image(*size)
-    high = replace(rule, longest_edge=rule.longest_edge + more).count_image(*size)
+    high = rule.with_cap(rule.shape.longest_edge + more).count_image(*size)
     assert isinstance(low, ImageTokens)
     assert isinstance(high, ImageTokens)
     assert low.embed_tokens <= high.embed_tokens
 
 
-@given(st.one_of(native_grids(), longest_edges()), st.lists(SIZES, max_size=5), st.integers(1, 4_000_000))
+@given(
+    st.one_of(native_grids(), longest_edges(), tiles(), slices()),
+    st.lists(SIZES, max_size=5),
+    st.integers(1, 4_000_000),
+)
 @settings(max_examples=150, deadline=None)
 def test_the_tightest_cap_keeps_the_pixels_asked_for(
-    rule: NativeGrid | LongestEdge, sizes: list[tuple[int, int]], min_pixels: int
+    rule: ImageRule, sizes: list[tuple[int, int]], min_pixels: int
 ) -> None:
-    cap = rule.tightest_cap(sizes, min_pixels)
-    assert cap is not None
-    kwargs = cap.mm_processor_kwargs
-    capped: ImageRule
-    if isinstance(rule, NativeGrid):
-        capped = replace(rule, max_pixels=kwargs.get("max_pixels", rule.max_pixels))
-    else:
-        capped = replace(rule, longest_edge=kwargs.get("size", {}).get("longest_edge", rule.longest_edge))
+    capped = tightest_cap(rule, sizes, min_pixels=min_pixels)
+    assert capped is not None
     for size in sizes:
-        before, after = rule.count_image(*size), capped.count_image(*size)
-        if isinstance(before, ImageTokens) and isinstance(after, ImageTokens):
-            square = rule.unit**2
-            assert after.embed_tokens * square >= min(before.embed_tokens * square, min_pixels)
+        if isinstance(rule.count_image(*size), ImageTokens):
+            assert capped.kept_pixels(*size) >= min(rule.kept_pixels(*size), min_pixels)
+
+
+@given(RULES, st.one_of(SIZES, LONG))
+@settings(max_examples=300, deadline=None)
+def test_the_parts_sum_to_the_whole(rule: ImageRule, size: tuple[int, int]) -> None:
+    answer = rule.count_image(*size)
+    if isinstance(answer, ImageTokens):
+        parts = rule.parts(answer)
+        assert sum(part.count * part.tokens for part in parts) == answer.prompt_tokens
+        assert sum(part.count * part.tokens for part in parts if part.embedded) == answer.embed_tokens
+        assert all(part.count >= 0 for part in parts)

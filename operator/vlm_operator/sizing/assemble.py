@@ -41,6 +41,7 @@ def assemble_plan(
     size = candidate.tensor_parallel_size
     images = question.workload.max_images_per_request
     limits = _limits(question, setting, fit)
+    cap = question.rule.cap
     cents = None if gpu.hourly_cents is None else gpu.hourly_cents * size * setting.replicas
     return Plan(
         model_id=question.model_id,
@@ -64,8 +65,8 @@ def assemble_plan(
             gpu_memory_utilization_percent=fit.gpu_memory_utilization_percent,
         ),
         images_per_prompt=images,
-        cap_name=question.rule.cap_name or "",
-        cap_value=question.rule.cap_value,
+        cap_name=cap.name if cap else "",
+        cap_value=cap.value if cap else None,
         host=fit.host,
         memory=fit.memory,
         kv_cache_tokens=fit.kv_cache_tokens,

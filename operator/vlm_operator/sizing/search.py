@@ -16,7 +16,8 @@ from vlm_operator.sizing.judge import judge
 from vlm_operator.sizing.plan import Alternative, NoFit, Plan, Rejection
 from vlm_operator.sizing.question import Candidate, Question
 from vlm_operator.sizing.shape import ModelShape
-from vlm_operator.sizing.tokens.registry import bind_rule
+from vlm_operator.sizing.tokens.caps import tightest_cap
+from vlm_operator.sizing.tokens.registry import bind_rule, refuse_dropped
 from vlm_operator.sizing.tokens.types import ImageRule, ServerSettings, TokenRefusal
 from vlm_operator.sizing.workload import Constraints, Workload
 
@@ -73,10 +74,13 @@ def enumerate_candidates(inventory: Inventory, constraints: Constraints) -> tupl
 def _question(
     model: Model, workload: Workload, constraints: Constraints, engine_version: str
 ) -> Question | TokenRefusal:
+    dropped = refuse_dropped(model.architecture, model.id)
+    if dropped is not None:
+        return dropped
     shipped = bind_rule(model.architecture, model.config, model.processor, ServerSettings(), model.id)
     if isinstance(shipped, TokenRefusal):
         return shipped
-    rule = _capped(model, shipped, workload, constraints)
+    rule = _capped(shipped, workload, constraints)
     if isinstance(rule, TokenRefusal):
         return rule
     demand = measure_demand(workload, rule)
@@ -96,16 +100,13 @@ def _question(
     )
 
 
-def _capped(model: Model, shipped: ImageRule, workload: Workload, constraints: Constraints) -> ImageRule | TokenRefusal:
+def _capped(shipped: ImageRule, workload: Workload, constraints: Constraints) -> ImageRule | TokenRefusal:
     """Return the rule under the tightest cap that the quality floor allows; the shipped one where no lever exists."""
     sizes = [(size.width, size.height) for size in workload.image_sizes]
     refused = next((r for w, h in sizes if isinstance(r := shipped.count_image(w, h), TokenRefusal)), None)
     if refused is not None:
         return refused
-    settings = shipped.tightest_cap(sizes, constraints.min_pixels_per_image)
-    if settings is None:
-        return shipped
-    return bind_rule(model.architecture, model.config, model.processor, settings, model.id)
+    return tightest_cap(shipped, sizes, min_pixels=constraints.min_pixels_per_image) or shipped
 
 
 def _rank(plan: Plan) -> tuple[bool, float, int, str, int]:

@@ -2,18 +2,22 @@
 
 from vlm_operator.sizing.tokens.registry import BUILDERS, bind_rule
 from vlm_operator.sizing.tokens.types import (
+    Cap,
     ImageRule,
     ImageTokens,
     MaximumTokens,
+    Part,
     ServerSettings,
     TokenRefusal,
 )
 
 __all__ = [
     "BUILDERS",
+    "Cap",
     "ImageRule",
     "ImageTokens",
     "MaximumTokens",
+    "Part",
     "ServerSettings",
     "TokenRefusal",
     "bind_rule",

@@ -5,37 +5,20 @@ squared; the class patch of a CLIP tower is dropped by the ``default`` feature s
 Source: CLIP processor of ``transformers`` and the LLaVA processing information of the engine.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vlm_operator.sizing.tokens import reading
 from vlm_operator.sizing.tokens.limits import check_size
-from vlm_operator.sizing.tokens.types import ImageTokens, MaximumTokens, ServerSettings, TokenRefusal
+from vlm_operator.sizing.tokens.longest_edge import build_llava_pixtral
+from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fixed:
+class Fixed(ImageRule):
     """The rule bound to one model; ``tokens`` holds the count of any image."""
 
-    settings: ServerSettings
-    model_id: str
     image_size: int
     tokens: ImageTokens
-    ignored_settings: tuple[str, ...] = ()
-
-    @property
-    def hint_lowers_budget(self) -> bool:
-        """Yes in name: the maximum comes from a dummy image, though every image takes the same."""
-        return True
-
-    @property
-    def cap_name(self) -> None:
-        """Return None: there is no lever."""
-        return
-
-    @property
-    def cap_value(self) -> None:
-        """Return None: there is no lever."""
-        return
 
     def count_image(self, width: int, height: int) -> ImageTokens | TokenRefusal:
         """Count one image of ``width`` x ``height`` pixels."""
@@ -43,18 +26,55 @@ class Fixed:
 
     def maximum(self) -> MaximumTokens:
         """Return the one count there is."""
+        size = (self.image_size, self.image_size)
         return MaximumTokens(
             true_tokens=self.tokens.embed_tokens,
+            true_size=size,
             engine_tokens=self.tokens.embed_tokens,
-            dummy_size=(self.image_size, self.image_size),
+            dummy_size=size,
             dummy_tokens=self.tokens.embed_tokens,
             dummy_patches=self.tokens.vit_patches,
         )
 
-    def tightest_cap(self, sizes: Sequence[tuple[int, int]], min_pixels: int | None) -> ServerSettings | None:
-        """Return None: every image takes the same."""
-        del sizes, min_pixels
-        return None
+    def parts(self, tokens: ImageTokens) -> tuple[Part, ...]:
+        """Return the one number and what stands around it."""
+        rest = tokens.prompt_tokens - tokens.embed_tokens
+        return Part("image", tokens.embed_tokens, 1), Part("tags", rest, 1, embedded=False)
+
+
+def build_llava(source: reading.Source) -> ImageRule:
+    """Bind LLaVA's rule: one count for a CLIP tower, Pixtral's grid for a Pixtral tower."""
+    kind = reading.find(source.config, "vision_config.model_type")
+    if kind == "pixtral":
+        return build_llava_pixtral(source)
+    if kind != "clip_vision_model":
+        raise reading.Refused(
+            "UnsupportedVisionTower",
+            f"{source.model_id or 'the model'}: LLaVA with a vision tower of type {kind!r} cannot be "
+            f"counted yet; "
+            "clip_vision_model and pixtral can",
+        )
+    given = reading.flatten_images_kwargs(source.settings)
+    reading.refuse_changed(given, source.processor, "this family takes the same tokens for every image; drop it")
+    image_size = reading.first_int(source.model_id, (source.config, "vision_config.image_size"))
+    patch_size = reading.first_int(source.model_id, (source.config, "vision_config.patch_size"))
+    crop = reading.find(source.processor, "crop_size.height") or reading.find(source.processor, "crop_size")
+    if crop is not None and crop != image_size:
+        raise reading.Refused(
+            "SettingMismatch",
+            f"vision_config.image_size is {image_size}, but the processor crops to {crop}: pixels and token "
+            f"count "
+            "would disagree and requests would fail; drop the override",
+        )
+    strategy = source.config.get("vision_feature_select_strategy", "default")
+    if strategy not in ("default", "full"):
+        raise reading.Refused(
+            "InvalidSetting",
+            f"vision_feature_select_strategy is {strategy!r}; the engine knows default and full",
+        )
+    reading.divide("vision_config.patch_size", image_size, patch_size)
+    tokens = fixed_tokens(image_size, patch_size, int(strategy == "full"))
+    return Fixed(settings=source.settings, model_id=source.model_id, image_size=image_size, tokens=tokens)
 
 
 def fixed_tokens(image_size: int, patch_size: int, class_tokens: int) -> ImageTokens:

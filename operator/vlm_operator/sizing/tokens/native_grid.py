@@ -8,127 +8,150 @@ information of the engine.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final
+from typing import Any, ClassVar, Final, NamedTuple
 
-from vlm_operator.sizing.tokens import caps
-from vlm_operator.sizing.tokens.limits import check_size
-from vlm_operator.sizing.tokens.types import ImageTokens, MaximumTokens, ServerSettings, TokenRefusal
+from vlm_operator.sizing.tokens import caps, reading
+from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS, check_size
+from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.units import ceil_div
 
 MAX_ASPECT: Final = 200
 _TAGS: Final = 2
 _PIXEL_KEYS: Final = ("min_pixels", "max_pixels", "size")
+_VIDEO_KEYS: Final = frozenset({"fps", "num_frames", "min_frames", "max_frames", "videos_kwargs"})
+"""Settings of videos; images do not see them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NativeGrid:
-    """The rule bound to one model and its settings."""
+class GridShape(NamedTuple):
+    """What the count depends on; ``unit`` is the side in pixels of the square that becomes one token."""
 
-    settings: ServerSettings
-    model_id: str
-    patch_size: int
+    unit: int
     merge_size: int
     min_pixels: int
     max_pixels: int
-    ignored_settings: tuple[str, ...] = ()
 
-    @property
-    def unit(self) -> int:
-        """Side of the square of pixels that becomes one token."""
-        return self.patch_size * self.merge_size
 
-    @property
-    def _shape(self) -> tuple[int, int, int, int]:
-        return self.unit, self.merge_size, self.min_pixels, self.max_pixels
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeGrid(ImageRule):
+    """The rule bound to one model and its settings. The engine computes its maximum from the pixel limit."""
 
-    @property
-    def hint_lowers_budget(self) -> bool:
-        """No: the engine computes the maximum from the pixel limit."""
-        return False
-
-    @property
-    def cap_name(self) -> str:
-        """The pixel limit."""
-        return "max_pixels"
-
-    @property
-    def cap_value(self) -> int:
-        """The pixel limit's value."""
-        return self.max_pixels
+    hint_lowers_budget: ClassVar[bool] = False
+    shape: GridShape
 
     def count_image(self, width: int, height: int) -> ImageTokens | TokenRefusal:
         """Count one image of ``width`` x ``height`` pixels."""
-        return _count(width, height, self._shape)
+        return _count(width, height, self.shape)
 
     def maximum(self) -> MaximumTokens:
         """Return the largest image: the squarest grid of as many tokens as the pixel limit holds."""
-        return _maximum(self._shape)
+        return _maximum(self.shape)
 
-    def tightest_cap(self, sizes: Sequence[tuple[int, int]], min_pixels: int | None) -> ServerSettings | None:
-        """Return the lowest ``max_pixels`` (in whole tokens) under which each image keeps ``min_pixels``.
+    def parts(self, tokens: ImageTokens) -> tuple[Part, ...]:
+        """Return the grid and the tags around it."""
+        return Part("grid", tokens.embed_tokens, 1), Part("start and end", _TAGS, 1, embedded=False)
 
-        An image never has to keep more than it has without the cap; None for ``min_pixels`` keeps that.
-        """
-        needs = [
-            (size, area if min_pixels is None else min(area, min_pixels))
-            for size in caps.countable(self.count_image, sizes)
-            for area in [self._kept(size, self.max_pixels)]
-        ]
-        square = self.unit**2
-        highest = self.max_pixels // square
-        lowest = min(highest, max(1, -(-self.min_pixels // square)))
-        if highest < 1 or not needs:
-            return self.settings
-        units = caps.smallest(
-            lowest, highest + 1, lambda n: all(self._kept(size, n * square) >= need for size, need in needs)
-        )
-        if units >= highest:
-            return self.settings
-        given: dict[str, int] = {"max_pixels": units * square}
-        if "min_pixels" in self._own_keys() or "size" in self._own_keys():
-            given["min_pixels"] = self.min_pixels
-        return caps.with_kwarg(self.settings, _PIXEL_KEYS, given)
+    @property
+    def cap(self) -> Cap:
+        """The pixel limit, in whole tokens and not below the floor."""
+        square = self.shape.unit**2
+        lowest = ceil_div(self.shape.min_pixels, square) * square
+        return Cap(name="max_pixels", value=self.shape.max_pixels, tighter=range(lowest, self.shape.max_pixels, square))
 
-    def _own_keys(self) -> set[str]:
+    def with_cap(self, value: int) -> "NativeGrid":
+        """Return the rule with ``max_pixels`` at ``value``."""
+        given: dict[str, int] = {"max_pixels": value}
         kwargs = self.settings.mm_processor_kwargs
-        return set(kwargs) | set(kwargs.get("images_kwargs", {}))
+        if {"min_pixels", "size"} & (set(kwargs) | set(kwargs.get("images_kwargs", {}))):
+            given["min_pixels"] = self.shape.min_pixels
+        settings = caps.with_kwarg(self.settings, _PIXEL_KEYS, given)
+        return replace(self, settings=settings, shape=self.shape._replace(max_pixels=value))
 
-    def _kept(self, size: tuple[int, int], max_pixels: int) -> int:
-        width, height = resize(*size, unit=self.unit, min_pixels=self.min_pixels, max_pixels=max_pixels)
-        return width * height
+    def kept_pixels(self, width: int, height: int) -> int:
+        """Return the area after the resize."""
+        wide, high = resize(width, height, self.shape)
+        return wide * high
+
+
+def build_native_grid(source: reading.Source, *, completes_size: bool) -> ImageRule:
+    """Bind Qwen's rule; ``completes_size``: may ``size`` lack an edge (Qwen3-VL takes it from the file)."""
+    given = reading.flatten_images_kwargs(source.settings)
+    reading.refuse_unknown(given, {"min_pixels", "max_pixels", "size"} | _VIDEO_KEYS)
+    size = _read_size(source, given, completes_size=completes_size)
+    override = {key: given[key] for key in ("min_pixels", "max_pixels") if given.get(key) is not None}
+    name, processor = source.model_id, source.processor
+    min_pixels = reading.first_int(
+        name,
+        (override, "min_pixels"),
+        (size, "shortest_edge"),
+        (processor, "min_pixels"),
+        (processor, "size.shortest_edge"),
+    )
+    if min_pixels > MAX_DECODED_PIXELS:
+        raise reading.Refused(
+            "InvalidSetting",
+            f"min_pixels is {min_pixels:,}, above the {MAX_DECODED_PIXELS:,} pixels of the largest image; lower it",
+        )
+    merge_size = reading.same_in_both(source, "merge_size", "vision_config.spatial_merge_size")
+    shape = GridShape(
+        unit=reading.same_in_both(source, "patch_size", "vision_config.patch_size") * merge_size,
+        merge_size=merge_size,
+        min_pixels=min_pixels,
+        max_pixels=reading.first_int(
+            name, (override, "max_pixels"), (size, "longest_edge"), (processor, "max_pixels"),
+            (processor, "size.longest_edge"),
+        ),
+    )  # fmt: skip
+    return NativeGrid(settings=source.settings, model_id=name, shape=shape)
+
+
+def _read_size(source: reading.Source, given: Mapping[str, Any], *, completes_size: bool) -> Mapping[str, Any]:
+    size = given.get("size") or {}
+    if not isinstance(size, Mapping):
+        raise reading.Refused(
+            "InvalidSetting", f"mm_processor_kwargs.size is {size!r}, but must be an object with both edges"
+        )
+    edges = {"shortest_edge", "longest_edge"}
+    reading.refuse_unknown({f"size.{key}": value for key, value in size.items()}, {f"size.{e}" for e in edges})
+    missing = edges - set(size)
+    if size and missing and not completes_size:
+        raise reading.Refused(
+            "StartupFails",
+            f"mm_processor_kwargs.size of {source.model_id or 'this model'} lacks {missing.pop()}: the "
+            f"server would not "
+            "start; give both edges, or max_pixels instead",
+        )
+    return size
 
 
 @lru_cache(maxsize=65536)
-def _count(width: int, height: int, shape: tuple[int, int, int, int]) -> ImageTokens | TokenRefusal:
+def _count(width: int, height: int, shape: GridShape) -> ImageTokens | TokenRefusal:
     refusal = check_size(width, height) or _check_aspect(width, height)
     if refusal is not None:
         return refusal
     return _measure(width, height, shape)
 
 
-def _measure(width: int, height: int, shape: tuple[int, int, int, int]) -> ImageTokens:
-    unit, merge_size, min_pixels, max_pixels = shape
-    resized = resize(width, height, unit=unit, min_pixels=min_pixels, max_pixels=max_pixels)
-    tokens = (resized[0] // unit) * (resized[1] // unit)
+def _measure(width: int, height: int, shape: GridShape) -> ImageTokens:
+    wide, high = resize(width, height, shape)
+    columns, rows = wide // shape.unit, high // shape.unit
+    tokens = columns * rows
     return ImageTokens(
-        embed_tokens=tokens,
-        placeholder_length=tokens,
-        prompt_tokens=tokens + _TAGS,
-        vit_patches=tokens * merge_size**2,
-        resized=resized,
+        tokens, tokens, tokens + _TAGS, tokens * shape.merge_size**2, resized=(wide, high), grid=(columns, rows)
     )
 
 
 @lru_cache(maxsize=1024)
-def _maximum(shape: tuple[int, int, int, int]) -> MaximumTokens:
+def _maximum(shape: GridShape) -> MaximumTokens:
     unit, _, min_pixels, max_pixels = shape
     size = most_tokens_size(max_pixels, unit)
     # The engine makes this image itself, so what it refuses to decode does not matter here.
     dummy = _measure(*size, shape)
     return MaximumTokens(
         true_tokens=max(dummy.embed_tokens, _most_by_area(max_pixels, unit), _most_by_scaling_up(min_pixels, unit)),
+        true_size=size,
         engine_tokens=dummy.embed_tokens,
         dummy_size=size,
         dummy_tokens=dummy.embed_tokens,
@@ -167,8 +190,9 @@ def _check_aspect(width: int, height: int) -> TokenRefusal | None:
     )
 
 
-def resize(width: int, height: int, *, unit: int, min_pixels: int, max_pixels: int) -> tuple[int, int]:
+def resize(width: int, height: int, shape: GridShape) -> tuple[int, int]:
     """Return (width, height) after the resize; divisions and roots are the engine's, in floating point."""
+    unit, _, min_pixels, max_pixels = shape
     wide, high = round(width / unit) * unit, round(height / unit) * unit
     if wide * high > max_pixels:
         scale = math.sqrt(width * height / max_pixels)

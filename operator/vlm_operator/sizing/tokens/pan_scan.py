@@ -7,13 +7,13 @@ end token and two blank lines, and crops are announced by a sentence. Source: Ge
 ``transformers`` and the Gemma 3 processing information of the engine.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
+from vlm_operator.sizing.tokens import reading
 from vlm_operator.sizing.tokens.limits import check_size
-from vlm_operator.sizing.tokens.types import ImageTokens, MaximumTokens, ServerSettings, TokenRefusal
+from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
 from vlm_operator.units import ceil_div
 
 _WRAPPING: Final = 4
@@ -22,8 +22,7 @@ _SENTENCE: Final = 16
 """Words of the sentence that announces the crops, with the blanks but for those between crops."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PanScanShape:
+class PanScanShape(NamedTuple):
     """What the count depends on."""
 
     tokens_per_view: int
@@ -35,29 +34,11 @@ class PanScanShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PanScan:
-    """The rule bound to one model and its settings."""
+class PanScan(ImageRule):
+    """The rule bound to one model. It has no cap: crops are a switch for more detail, off as shipped."""
 
-    settings: ServerSettings
-    model_id: str
     image_size: int
     shape: PanScanShape
-    ignored_settings: tuple[str, ...] = ()
-
-    @property
-    def hint_lowers_budget(self) -> bool:
-        """Yes: the engine's maximum is a processed dummy image."""
-        return True
-
-    @property
-    def cap_name(self) -> None:
-        """Return None: the crops are a switch for more detail, not a cap that keeps pixels."""
-        return
-
-    @property
-    def cap_value(self) -> None:
-        """Return None: there is no lever."""
-        return
 
     def count_image(self, width: int, height: int) -> ImageTokens | TokenRefusal:
         """Count one image of ``width`` x ``height`` pixels."""
@@ -71,16 +52,52 @@ class PanScan:
         views = 1 + (self.shape.max_crops if self.shape.enabled else 0)
         return MaximumTokens(
             true_tokens=max(dummy.embed_tokens, views * self.shape.tokens_per_view),
+            true_size=size,
             engine_tokens=dummy.embed_tokens,
             dummy_size=size,
             dummy_tokens=dummy.embed_tokens,
             dummy_patches=dummy.vit_patches,
         )
 
-    def tightest_cap(self, sizes: Sequence[tuple[int, int]], min_pixels: int | None) -> ServerSettings | None:
-        """Return None: without crops every image takes the same, and with crops the user asked for them."""
-        del sizes, min_pixels
-        return None
+    def parts(self, tokens: ImageTokens) -> tuple[Part, ...]:
+        """Return the views, what wraps them and the sentence that announces crops."""
+        views = tokens.tiles or 1
+        wrapping = Part("tags and blank lines of a view", views, _WRAPPING, embedded=False)
+        sentence = tokens.prompt_tokens - tokens.embed_tokens - views * _WRAPPING
+        return Part("view", views, self.shape.tokens_per_view), wrapping, Part("sentence", sentence, 1, embedded=False)
+
+
+def build_gemma3(source: reading.Source) -> ImageRule:
+    """Bind Gemma 3's rule."""
+    given = reading.flatten_images_kwargs(source.settings)
+    known = {
+        "do_pan_and_scan", "pan_and_scan_min_crop_size", "pan_and_scan_max_num_crops",
+        "pan_and_scan_min_ratio_to_activate",
+    }  # fmt: skip
+    reading.refuse_unknown(given, known)
+    values = {**source.processor, **given}
+    name = source.model_id
+    image_size = reading.first_int(source.model_id, (source.config, "vision_config.image_size"))
+    ratio = values.get("pan_and_scan_min_ratio_to_activate")
+    patches = (
+        reading.divide(
+            "vision_config.patch_size",
+            image_size,
+            reading.first_int(source.model_id, (source.config, "vision_config.patch_size")),
+        )
+        ** 2
+    )
+    shape = PanScanShape(
+        tokens_per_view=reading.first_int(
+            name, (source.processor, "image_seq_length"), (source.config, "mm_tokens_per_image")
+        ),
+        patches_per_view=patches,
+        enabled=reading.boolean("do_pan_and_scan", values.get("do_pan_and_scan")),
+        max_crops=reading.first_int(name, (values, "pan_and_scan_max_num_crops")),
+        min_crop_size=reading.first_int(name, (values, "pan_and_scan_min_crop_size")),
+        min_ratio=reading.positive_number("pan_and_scan_min_ratio_to_activate", ratio),
+    )
+    return PanScan(settings=source.settings, model_id=name, image_size=image_size, shape=shape)
 
 
 @lru_cache(maxsize=65536)

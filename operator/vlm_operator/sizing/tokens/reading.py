@@ -1,12 +1,23 @@
 """Reads configuration and settings; what cannot be used raises ``Refused``, which ``bind_rule`` catches."""
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from vlm_operator.sizing.tokens.types import ServerSettings, TokenRefusal
 
 _LARGEST: Final = 2**40
 """No figure of an image comes near; larger numbers are mistakes and would only cost time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One model as its files and the server's flags describe it; ``config`` has ``--hf-overrides`` laid on it."""
+
+    model_id: str
+    config: Mapping[str, Any]
+    processor: Mapping[str, Any]
+    settings: ServerSettings
 
 
 class Refused(Exception):  # noqa: N818 - an outcome inside this package, not an error of the product
@@ -80,6 +91,23 @@ def positive_number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= _LARGEST:
         raise Refused("InvalidSetting", f"{name} is {value!r}, but must be a number above 0; correct or drop it")
     return float(value)
+
+
+def same_in_both(source: Source, in_processor: str, in_config: str) -> int:
+    """Return a figure that both the pixels (processor) and the count (configuration) use.
+
+    Raises:
+        Refused: The two differ.
+    """
+    value = first_int(source.model_id, (source.processor, in_processor), (source.config, in_config))
+    other = first_int(source.model_id, (source.config, in_config), default=value)
+    if other != value:
+        raise Refused(
+            "SettingMismatch",
+            f"{in_config} is {other}, but the processor's {in_processor} is {value}: pixels and token count would "
+            "disagree and requests would fail; drop the override",
+        )
+    return value
 
 
 def divide(name: str, side: int, patch_size: int) -> int:

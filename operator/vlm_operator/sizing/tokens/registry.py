@@ -4,23 +4,23 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from vlm_operator.sizing.tokens import builders, reading
-from vlm_operator.sizing.tokens.builders import Source
+from vlm_operator.sizing.tokens import fixed, longest_edge, native_grid, pan_scan, reading, slices, tiles
+from vlm_operator.sizing.tokens.reading import Source
 from vlm_operator.sizing.tokens.types import ImageRule, ServerSettings, TokenRefusal
 
 Builder = Callable[[Source], ImageRule]
 
 BUILDERS: Final[Mapping[str, Builder]] = {
-    "Qwen2VLForConditionalGeneration": partial(builders.build_native_grid, completes_size=False),
-    "Qwen2_5_VLForConditionalGeneration": partial(builders.build_native_grid, completes_size=False),
-    "Qwen3VLForConditionalGeneration": partial(builders.build_native_grid, completes_size=True),
-    "Qwen3VLMoeForConditionalGeneration": partial(builders.build_native_grid, completes_size=True),
-    "LlavaForConditionalGeneration": builders.build_llava,
-    "InternVLChatModel": builders.build_internvl,
-    "Gemma3ForConditionalGeneration": builders.build_gemma3,
-    "MiniCPMV": builders.build_minicpm,
-    "Mistral3ForConditionalGeneration": builders.build_mistral3,
-    "PixtralForConditionalGeneration": builders.build_mistral_format,
+    "Qwen2VLForConditionalGeneration": partial(native_grid.build_native_grid, completes_size=False),
+    "Qwen2_5_VLForConditionalGeneration": partial(native_grid.build_native_grid, completes_size=False),
+    "Qwen3VLForConditionalGeneration": partial(native_grid.build_native_grid, completes_size=True),
+    "Qwen3VLMoeForConditionalGeneration": partial(native_grid.build_native_grid, completes_size=True),
+    "LlavaForConditionalGeneration": fixed.build_llava,
+    "InternVLChatModel": tiles.build_internvl,
+    "Gemma3ForConditionalGeneration": pan_scan.build_gemma3,
+    "MiniCPMV": slices.build_minicpm,
+    "Mistral3ForConditionalGeneration": longest_edge.build_mistral3,
+    "PixtralForConditionalGeneration": longest_edge.build_mistral_format,
 }
 
 _MISTRAL_FORMAT: Final = frozenset(
@@ -65,7 +65,7 @@ def bind_rule(
                 message=f"{model_id or architecture}: --config-format mistral, but {architecture} has no "
                 "checkpoint in that format; drop the flag",
             )
-        builder = builders.build_mistral_format
+        builder = longest_edge.build_mistral_format
     source = Source(
         model_id=model_id,
         config=reading.merge(config, settings.hf_overrides),
@@ -78,17 +78,28 @@ def bind_rule(
         return refused.refusal
 
 
-def _refuse_architecture(architecture: str, model_id: str) -> TokenRefusal:
-    name = f"{model_id} ({architecture})" if model_id else architecture
+def refuse_dropped(architecture: str, model_id: str = "") -> TokenRefusal | None:
+    """Return why the engine does not serve ``architecture`` any more, None where it was not dropped.
+
+    Its images can still be counted where there is a rule.
+    """
     last = DROPPED.get(architecture)
-    if last is not None:
-        return TokenRefusal(
-            reason="ArchitectureDropped",
-            message=f"{name}: the engine dropped this architecture ({last}), and images are counted for "
-            "0.33.0; choose a model of another family",
-        )
+    if last is None:
+        return None
     return TokenRefusal(
+        reason="ArchitectureDropped",
+        message=f"{_name(architecture, model_id)}: the engine dropped this architecture ({last}), and plans are "
+        "made for 0.33.0; choose a model of another family",
+    )
+
+
+def _refuse_architecture(architecture: str, model_id: str) -> TokenRefusal:
+    return refuse_dropped(architecture, model_id) or TokenRefusal(
         reason="UnknownArchitecture",
-        message=f"{name}: there is no counting rule for this architecture; there is one for "
+        message=f"{_name(architecture, model_id)}: there is no counting rule for this architecture; there is one for "
         f"{', '.join(sorted(BUILDERS))}",
     )
+
+
+def _name(architecture: str, model_id: str) -> str:
+    return f"{model_id} ({architecture})" if model_id else architecture

@@ -8,15 +8,13 @@ image id of three tokens, and rows are parted by a newline. Source: MiniCPM-V im
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final
+from typing import ClassVar, Final, NamedTuple
 
-from vlm_operator.sizing.tokens import caps
+from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.limits import check_size
-from vlm_operator.sizing.tokens.types import ImageTokens, MaximumTokens, ServerSettings, TokenRefusal
-from vlm_operator.units import ceil_div
+from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
 
 _TAGS: Final = 2
 _IMAGE_ID: Final = 3
@@ -24,8 +22,7 @@ _ENGINE_SLICES: Final = 9
 """The engine's dummy image always has room for nine slices, whatever ``max_slice_nums`` says."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SliceShape:
+class SliceShape(NamedTuple):
     """What the count depends on."""
 
     scale: int
@@ -36,28 +33,11 @@ class SliceShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slices:
-    """The rule bound to one model and its settings."""
+class Slices(ImageRule):
+    """The rule bound to one model and its settings. The engine's maximum is that of a dummy size of its own."""
 
-    settings: ServerSettings
-    model_id: str
+    hint_lowers_budget: ClassVar[bool] = False
     shape: SliceShape
-    ignored_settings: tuple[str, ...] = ()
-
-    @property
-    def hint_lowers_budget(self) -> bool:
-        """No: the engine computes the maximum from its own dummy size."""
-        return False
-
-    @property
-    def cap_name(self) -> str:
-        """The limit on slices."""
-        return "max_slice_nums"
-
-    @property
-    def cap_value(self) -> int:
-        """The limit's value."""
-        return self.shape.max_slices
 
     def count_image(self, width: int, height: int) -> ImageTokens | TokenRefusal:
         """Count one image of ``width`` x ``height`` pixels."""
@@ -70,29 +50,66 @@ class Slices:
         slices = self.shape.max_slices if self.shape.max_slices > 1 else 0
         return MaximumTokens(
             true_tokens=(slices + 1) * self.shape.tokens_per_slice,
+            true_size=(self.shape.scale, self.shape.scale * max(1, slices)),
             engine_tokens=dummy.embed_tokens,
             dummy_size=size,
             dummy_tokens=dummy.embed_tokens,
             dummy_patches=dummy.vit_patches,
         )
 
-    def tightest_cap(self, sizes: Sequence[tuple[int, int]], min_pixels: int | None) -> ServerSettings | None:
-        """Return the fewest slices that leave each image ``min_pixels``, at scale resolution per slice."""
-        needs = [
-            (size, kept if min_pixels is None else min(kept, min_pixels))
-            for size in caps.countable(self.count_image, sizes)
-            for kept in [self._kept(size, self.shape.max_slices)]
-        ]
-        # Beyond one slice more than the largest image asks for, the limit no longer binds.
-        asked = max((ceil_div(w * h, self.shape.scale**2) + 2 for (w, h), _ in needs), default=0)
-        for limit in range(1, min(self.shape.max_slices, asked)):
-            if all(self._kept(size, limit) >= need for size, need in needs):
-                return caps.with_kwarg(self.settings, ("max_slice_nums",), {"max_slice_nums": limit})
-        return self.settings
+    def parts(self, tokens: ImageTokens) -> tuple[Part, ...]:
+        """Return the overview, the slices and their tags."""
+        views, each = tokens.tiles or 1, self.shape.tokens_per_slice
+        image_id = _IMAGE_ID if self.shape.image_id else 0
+        breaks = tokens.prompt_tokens - tokens.embed_tokens - views * _TAGS - image_id
+        return (
+            Part("overview", 1, each),
+            Part("slice", views - 1, each),
+            Part("start and end of a view", views, _TAGS, embedded=False),
+            Part("image id", image_id, 1, embedded=False),
+            Part("row breaks", breaks, 1, embedded=False),
+        )
 
-    def _kept(self, size: tuple[int, int], limit: int) -> int:
-        columns, rows = slice_grid(*size, self.shape.scale, limit)
+    @property
+    def cap(self) -> Cap:
+        """The limit on slices. The grid follows the aspect ratio, so that fewer slices may keep more pixels."""
+        most = self.shape.max_slices
+        return Cap(name="max_slice_nums", value=most, tighter=range(1, most), monotone=False)
+
+    def with_cap(self, value: int) -> "Slices":
+        """Return the rule with at most ``value`` slices, the overview not counted."""
+        settings = caps.with_kwarg(self.settings, ("max_slice_nums",), {"max_slice_nums": value})
+        return replace(self, settings=settings, shape=self.shape._replace(max_slices=value))
+
+    def kept_pixels(self, width: int, height: int) -> int:
+        """Return the area of the slices at scale resolution each, the overview only where it is all."""
+        columns, rows = slice_grid(width, height, self.shape.scale, self.shape.max_slices)
         return max(1, columns * rows) * self.shape.scale**2
+
+
+def build_minicpm(source: reading.Source) -> ImageRule:
+    """Bind MiniCPM-V's rule; what no file states is the default of the checkpoint's own processor."""
+    given = source.settings.mm_processor_kwargs
+    reading.refuse_unknown(given, {"max_slice_nums"})
+    config, processor, name = source.config, source.processor, source.model_id
+    slicing = reading.boolean("slice_mode", processor.get("slice_mode", config.get("slice_mode", True)))
+    max_slices = reading.first_int(
+        name,
+        (given, "max_slice_nums"),
+        (processor, "max_slice_nums"),
+        (config, "slice_config.max_slice_nums"),
+        default=9,
+    )
+    shape = SliceShape(
+        scale=reading.first_int(
+            name, (processor, "scale_resolution"), (config, "slice_config.scale_resolution"), default=448
+        ),
+        patch_size=reading.first_int(name, (processor, "patch_size"), (config, "patch_size"), default=14),
+        tokens_per_slice=reading.first_int(name, (processor, "image_feature_size"), (config, "query_num")),
+        max_slices=max_slices if slicing else 1,
+        image_id=reading.boolean("use_image_id", processor.get("use_image_id", config.get("use_image_id", True))),
+    )
+    return Slices(settings=source.settings, model_id=name, shape=shape)
 
 
 @lru_cache(maxsize=65536)
@@ -111,6 +128,7 @@ def _measure(width: int, height: int, shape: SliceShape) -> ImageTokens:
         prompt_tokens=prompt,
         vit_patches=_count_patches((width, height), (columns, rows), shape),
         tiles=slices + 1,
+        grid=(columns, rows) if slices else (1, 1),
     )
 
 

@@ -6,23 +6,27 @@ thumbnail) x (tile size / patch size) squared x downsample ratio squared, with a
 the placeholder. Source: the InternVL processor and processing information of the engine.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
-from vlm_operator.sizing.tokens import caps
+from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.limits import check_size
-from vlm_operator.sizing.tokens.reading import merge
-from vlm_operator.sizing.tokens.types import ImageTokens, MaximumTokens, ServerSettings, TokenRefusal
+from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
 
 _TAGS: Final = 2
+_TOKENIZERS_WITH_VIDEO: Final = frozenset({"qwen2", "qwen3", "qwen3_moe", "gpt_oss"})
+"""Text models whose tokenizer has the video token: the engine then builds InternVL's video processor too."""
+_TILE_KEYS: Final = frozenset({"min_dynamic_patch", "max_dynamic_patch", "dynamic_image_size", "use_thumbnail"})
+_MOST_TILES: Final = 1000
+"""The engine lists all grids in cubic time, so larger limits are of no use."""
 
 Lever = Literal["hf_overrides", "mm_processor_kwargs"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TileShape:
+class TileShape(NamedTuple):
     """What the count depends on; ``max_tiles`` does not count the thumbnail."""
 
     tile_size: int
@@ -34,29 +38,11 @@ class TileShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tiles:
+class Tiles(ImageRule):
     """The rule bound to one model and its settings; ``lever`` is the flag through which the cap works."""
 
-    settings: ServerSettings
-    model_id: str
     shape: TileShape
     lever: Lever
-    ignored_settings: tuple[str, ...] = ()
-
-    @property
-    def hint_lowers_budget(self) -> bool:
-        """Yes: the engine's maximum is a processed dummy image."""
-        return True
-
-    @property
-    def cap_name(self) -> str:
-        """The limit on tiles."""
-        return "max_dynamic_patch"
-
-    @property
-    def cap_value(self) -> int:
-        """The limit on tiles, the thumbnail not counted."""
-        return self.shape.max_tiles
 
     def count_image(self, width: int, height: int) -> ImageTokens | TokenRefusal:
         """Count one image of ``width`` x ``height`` pixels."""
@@ -69,42 +55,96 @@ class Tiles:
         tiles = columns * rows + int(self.shape.thumbnail and columns * rows > 1)
         return MaximumTokens(
             true_tokens=tiles * self.shape.tokens_per_tile,
+            true_size=size,
             engine_tokens=tiles * self.shape.tokens_per_tile,
             dummy_size=size,
             dummy_tokens=tiles * self.shape.tokens_per_tile,
             dummy_patches=tiles * self.shape.patches_per_tile,
         )
 
-    def tightest_cap(self, sizes: Sequence[tuple[int, int]], min_pixels: int | None) -> ServerSettings | None:
-        """Return the fewest tiles that leave each image ``min_pixels``; the thumbnail counts for nothing.
+    def parts(self, tokens: ImageTokens) -> tuple[Part, ...]:
+        """Return the tiles, the thumbnail and the tags."""
+        columns, rows = tokens.grid or (1, 1)
+        tiles, each = columns * rows, self.shape.tokens_per_tile
+        thumbnail = Part("thumbnail", (tokens.tiles or tiles) - tiles, each)
+        return Part("tile", tiles, each), thumbnail, Part("start and end", _TAGS, 1, embedded=False)
 
-        Fewer tiles do not always mean fewer pixels (the grid follows the aspect ratio), so every limit is
-        tried.
-        """
-        area = self.shape.tile_size**2
-        needs = [
-            (size, kept if min_pixels is None else min(kept, min_pixels))
-            for size in caps.countable(self.count_image, sizes)
-            for kept in [self._tiles(size, self.shape.max_tiles) * area]
-        ]
-        for limit in range(self.shape.min_tiles, self.shape.max_tiles) if needs else ():
-            if all(self._tiles(size, limit) * area >= need for size, need in needs):
-                return self._with_limit(limit)
-        return self.settings
+    @property
+    def cap(self) -> Cap:
+        """The limit on tiles. The grid follows the aspect ratio, so that fewer tiles may keep more pixels."""
+        most = self.shape.max_tiles
+        return Cap(name="max_dynamic_patch", value=most, tighter=range(self.shape.min_tiles, most), monotone=False)
 
-    def _tiles(self, size: tuple[int, int], limit: int) -> int:
-        columns, rows = closest_grid(*size, self.shape.tile_size, grids(self.shape.min_tiles, limit))
-        return columns * rows
-
-    def _with_limit(self, limit: int) -> ServerSettings:
-        given = {"max_dynamic_patch": limit}
+    def with_cap(self, value: int) -> "Tiles":
+        """Return the rule with at most ``value`` tiles, the thumbnail not counted."""
+        given = {"max_dynamic_patch": value}
         if self.lever == "mm_processor_kwargs":
-            return caps.with_kwarg(self.settings, ("max_dynamic_patch",), given)
-        return ServerSettings(
-            mm_processor_kwargs=self.settings.mm_processor_kwargs,
-            hf_overrides=merge(self.settings.hf_overrides, given),
-            config_format=self.settings.config_format,
+            settings = caps.with_kwarg(self.settings, ("max_dynamic_patch",), given)
+        else:
+            settings = replace(self.settings, hf_overrides=reading.merge(self.settings.hf_overrides, given))
+        return replace(self, settings=settings, shape=self.shape._replace(max_tiles=value))
+
+    def kept_pixels(self, width: int, height: int) -> int:
+        """Return the area of the tiles, the thumbnail not counted."""
+        shape = self.shape
+        columns, rows = closest_grid(width, height, shape.tile_size, grids(shape.min_tiles, shape.max_tiles))
+        return columns * rows * shape.tile_size**2
+
+
+def build_internvl(source: reading.Source) -> ImageRule:
+    """Bind InternVL's rule; which flag works depends on the tokenizer of the text model."""
+    given = source.settings.mm_processor_kwargs
+    kind = reading.find(source.config, "llm_config.model_type") or reading.find(source.config, "text_config.model_type")
+    lever: Lever = "hf_overrides" if kind in _TOKENIZERS_WITH_VIDEO else "mm_processor_kwargs"
+    _refuse_internvl_kwargs(source, given, _TILE_KEYS if lever == "mm_processor_kwargs" else frozenset())
+    values = {key: given.get(key, source.config.get(key)) for key in _TILE_KEYS}
+    return Tiles(
+        settings=source.settings, model_id=source.model_id, shape=_read_tile_shape(source, values), lever=lever
+    )
+
+
+def _read_tile_shape(source: reading.Source, values: Mapping[str, Any]) -> TileShape:
+    config, name = source.config, source.model_id
+    dynamic = reading.boolean("dynamic_image_size", values["dynamic_image_size"])
+    least = reading.first_int(name, (values, "min_dynamic_patch"))
+    most = reading.first_int(name, (values, "max_dynamic_patch"))
+    if dynamic and not least <= most <= _MOST_TILES:
+        raise reading.Refused(
+            "InvalidSetting",
+            f"max_dynamic_patch is {most}, but must lie between min_dynamic_patch ({least}) and {_MOST_TILES}, above "
+            "which the engine lists grids for minutes; correct it",
         )
+    tile_size = reading.first_int(name, (config, "force_image_size"), (config, "vision_config.image_size"))
+    side = reading.divide(
+        "vision_config.patch_size",
+        tile_size,
+        reading.first_int(source.model_id, (source.config, "vision_config.patch_size")),
+    )
+    ratio = reading.positive_number("downsample_ratio", config.get("downsample_ratio"))
+    tokens = int(side**2 * ratio**2)
+    if tokens < 1:
+        raise reading.Refused(
+            "InvalidSetting", f"downsample_ratio is {ratio}, which leaves no token of a tile; correct it"
+        )
+    return TileShape(
+        tile_size=tile_size,
+        tokens_per_tile=tokens,
+        patches_per_tile=side**2,
+        min_tiles=least if dynamic else 1,
+        max_tiles=most if dynamic else 1,
+        thumbnail=reading.boolean("use_thumbnail", values["use_thumbnail"]),
+    )
+
+
+def _refuse_internvl_kwargs(source: reading.Source, given: Mapping[str, Any], known: Collection[str]) -> None:
+    for key, value in given.items():
+        if key not in known:
+            override = {key: value} if key in _TILE_KEYS else {"max_dynamic_patch": 4}
+            raise reading.Refused(
+                "StartupFails",
+                f"mm_processor_kwargs.{key} = {value!r} stops the server of {source.model_id or 'this InternVL'} from "
+                f"starting (TypeError); set it with --hf-overrides '{json.dumps(override)}' instead",
+            )
 
 
 @lru_cache(maxsize=65536)
@@ -123,6 +163,7 @@ def _count(width: int, height: int, shape: TileShape) -> ImageTokens | TokenRefu
         prompt_tokens=tokens + _TAGS,
         vit_patches=tiles * shape.patches_per_tile,
         tiles=tiles,
+        grid=(columns, rows),
     )
 
 

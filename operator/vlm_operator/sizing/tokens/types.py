@@ -1,8 +1,9 @@
 """What a counting rule takes and returns. Every rule module and every caller speaks these types."""
 
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,8 +15,7 @@ class ServerSettings:
     config_format: Literal["auto", "mistral"] = "auto"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageTokens:
+class ImageTokens(NamedTuple):
     """The tokens of one image.
 
     Attributes:
@@ -24,7 +24,8 @@ class ImageTokens:
         prompt_tokens: Everything that the image adds to the prompt.
         vit_patches: Patches through the vision tower.
         resized: (width, height) that the tower sees, where the rule resizes the image as a whole.
-        tiles: Number of tiles through the tower, where the rule cuts tiles (thumbnail included).
+        tiles: Views through the tower, where the rule cuts tiles (thumbnail or overview included).
+        grid: (columns, rows) of tiles, or of tokens where there is one view.
     """
 
     embed_tokens: int
@@ -33,6 +34,20 @@ class ImageTokens:
     vit_patches: int
     resized: tuple[int, int] | None = None
     tiles: int | None = None
+    grid: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One term of the sum that makes an image's prompt tokens: ``count`` things of ``tokens`` tokens each.
+
+    ``embedded`` tells whether the tokens are embedding slots; separators and tags mostly are not.
+    """
+
+    label: str
+    count: int
+    tokens: int
+    embedded: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,58 +62,81 @@ class TokenRefusal:
 class MaximumTokens:
     """The largest image under the current settings.
 
-    ``true_tokens`` is the most embedding tokens that any accepted image can take; ``engine_tokens`` is what
-    the engine computes as its maximum (it sizes the encoder budget); ``dummy_size`` is the (width, height) it
-    profiles with, and ``dummy_tokens``/``dummy_patches`` what that dummy image really takes.
+    Attributes:
+        true_tokens: The most embedding tokens that any accepted image takes.
+        true_size: (width, height) of an image that takes them.
+        engine_tokens: What the engine computes as its maximum; it sizes the encoder budget.
+        dummy_size: (width, height) of the image that the engine profiles with.
+        dummy_tokens: What that dummy image really takes.
+        dummy_patches: Patches of the dummy image.
     """
 
     true_tokens: int
+    true_size: tuple[int, int]
     engine_tokens: int
     dummy_size: tuple[int, int]
     dummy_tokens: int
     dummy_patches: int
 
 
-class ImageRule(Protocol):
-    """A counting rule bound to one model and one set of server settings. Immutable."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cap:
+    """The family's lever on the size of an image: a server setting that caps pixels and tokens alike.
 
-    @property
-    def settings(self) -> ServerSettings:
-        """The settings that this rule was bound with."""
-        ...
+    Attributes:
+        name: The setting as the engine spells it.
+        value: Its value under the rule's settings.
+        tighter: Values below ``value``, ascending, that the engine honours in pixels and count.
+        monotone: Whether a larger value never keeps fewer pixels of any image.
+    """
 
-    @property
-    def hint_lowers_budget(self) -> bool:
-        """Whether a width/height hint lowers the engine's budget: its maximum is that of a dummy image."""
-        ...
+    name: str
+    value: int
+    tighter: Sequence[int]
+    monotone: bool = True
 
-    @property
-    def cap_name(self) -> str | None:
-        """The family's lever on the size of an image as the engine spells it, None where it has none."""
-        ...
 
-    @property
-    def cap_value(self) -> int | None:
-        """The lever's value under these settings, None where the family has none."""
-        ...
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageRule(ABC):
+    """A counting rule bound to one model and one set of server settings. Immutable.
 
-    @property
-    def ignored_settings(self) -> tuple[str, ...]:
-        """Settings that the engine accepts and then disregards; the counts are those without them."""
-        ...
+    Attributes:
+        ignored_settings: Settings that the engine accepts and then disregards; the counts are those without them.
+        hint_lowers_budget: Whether a width/height hint lowers the engine's budget: its maximum is that of a dummy
+            image, not a figure of its own.
+    """
 
+    settings: ServerSettings
+    model_id: str
+    ignored_settings: tuple[str, ...] = ()
+    hint_lowers_budget: ClassVar[bool] = True
+
+    @abstractmethod
     def count_image(self, width: int, height: int) -> ImageTokens | TokenRefusal:
         """Count one image of ``width`` x ``height`` pixels."""
-        ...
 
+    def count_images(self, sizes: Iterable[tuple[int, int]]) -> list[ImageTokens | TokenRefusal]:
+        """Count the images of ``sizes``, each (width, height)."""
+        count = self.count_image
+        return [count(width, height) for width, height in sizes]
+
+    @abstractmethod
     def maximum(self) -> MaximumTokens:
         """Return the largest image under these settings."""
-        ...
 
-    def tightest_cap(self, sizes: Sequence[tuple[int, int]], min_pixels: int | None) -> ServerSettings | None:
-        """Return the tightest settings that keep at least ``min_pixels`` of each image of ``sizes``.
+    @abstractmethod
+    def parts(self, tokens: ImageTokens) -> tuple[Part, ...]:
+        """Return the terms whose sum is ``tokens.prompt_tokens``; the embedded ones sum to ``embed_tokens``."""
 
-        ``min_pixels`` None keeps every listed image as large as it is under the shipped settings. None comes
-        back where the family has no setting that caps (a fixed size, or settings that the engine ignores).
-        """
-        ...
+    @property
+    def cap(self) -> Cap | None:
+        """The setting that caps images, None where the family has none that works."""
+        return None
+
+    def with_cap(self, value: int) -> "ImageRule":
+        """Return the rule, settings included, with the cap at ``value`` (one of ``cap.tighter``)."""
+        raise NotImplementedError(f"{type(self).__name__} has no cap")
+
+    def kept_pixels(self, width: int, height: int) -> int:
+        """Return how many pixels of detail the tower sees of an accepted image, an overview not counted."""
+        raise NotImplementedError(f"{type(self).__name__} has no cap")

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from vlm_operator.api import names
 from vlm_operator.api.spec import Objective, VLMDeploymentSpec
-from vlm_operator.catalogue.load import all_gpus, find_gpu, find_model
+from vlm_operator.catalogue.load import all_gpus, find_gpu, find_licence, find_model
 from vlm_operator.catalogue.types import ModelCard
 from vlm_operator.errors import CatalogueError, InputError, Problem
 from vlm_operator.sizing.inventory import Inventory, NodeShape, kind_from_card
@@ -110,6 +110,7 @@ def constraints_of(spec: VLMDeploymentSpec) -> Constraints:
             if target is not None
         ),
         min_pixels_per_image=spec.quality.min_pixels_per_image,
+        min_image_tokens=spec.quality.min_image_tokens,
         max_gpus_per_replica=spec.accelerators.max_per_replica,
         max_hourly_cost_cents=spec.accelerators.max_hourly_cost_cents,
         min_replicas=spec.scaling.min_replicas or 1,
@@ -156,14 +157,44 @@ def _refuse_unservable(spec: VLMDeploymentSpec, card: ModelCard, version: str) -
             names.REASON_UNSERVABLE,
             f"engine version {version} is not known; this release knows vLLM {ENGINE_VERSION} (spec.engine.version)",
         )
-    if card.served:
+    if not card.served:
+        last = f"; the last version that served it is {card.last_engine_version}" if card.last_engine_version else ""
+        return _refuse(
+            spec,
+            names.REASON_UNSERVABLE,
+            f"{card.id}: vLLM {version} does not serve {card.architecture}{last}; "
+            "choose another model (vlmctl catalogue models)",
+        )
+    if card.parameters is None and card.config_provenance.certainty == "class-default":
+        return _refuse(
+            spec,
+            names.REASON_UNSERVABLE,
+            f"{card.id}: only its token counts are known; its layers and widths are the defaults of its class, not "
+            "the checkpoint's own, so its memory cannot be sized; choose another model (vlmctl catalogue models)",
+        )
+    return _refuse_licence(spec, card)
+
+
+def _refuse_licence(spec: VLMDeploymentSpec, card: ModelCard) -> NoFit | None:
+    jurisdiction = spec.compliance.jurisdiction
+    if jurisdiction is None:
         return None
-    last = f"; the last version that served it is {card.last_engine_version}" if card.last_engine_version else ""
+    licence = find_licence(card.id)
+    if licence is None:
+        return _refuse(
+            spec,
+            names.REASON_LICENCE_UNKNOWN,
+            f"{card.id}: its licence is not in the catalogue, so whether it grants rights in {jurisdiction} is not "
+            "known; read it, then drop spec.compliance.jurisdiction, or choose another model",
+        )
+    if not licence.excludes(jurisdiction):
+        return None
+    sure = "" if licence.provenance.certainty == "documented" else " (remembered, not read: check the licence)"
     return _refuse(
         spec,
-        names.REASON_UNSERVABLE,
-        f"{card.id}: vLLM {version} does not serve {card.architecture}{last}; "
-        "choose another model (vlmctl catalogue models)",
+        names.REASON_LICENCE_EXCLUDED,
+        f"{card.id}: the {licence.licence} grants no rights in {jurisdiction}{sure}: "
+        f"{licence.provenance.source[0]}; choose another model",
     )
 
 

@@ -171,3 +171,27 @@ def test_a_kind_is_in_bytes_and_cents() -> None:
 def test_a_card_without_memory_figures_makes_no_kind() -> None:
     with pytest.raises(CatalogueError, match="gaudi2"):
         kind_from_card(load.find_gpu("gaudi2"))
+
+
+@pytest.mark.parametrize(
+    ("jurisdiction", "excluded"), [("EU", True), ("DE", True), ("EL", True), ("US", False), ("GB", False)]
+)
+def test_an_exclusion_of_the_european_union_holds_in_its_member_states(jurisdiction: str, *, excluded: bool) -> None:
+    licence = load.find_licence("meta-llama/Llama-3.2-11B-Vision-Instruct")
+    assert licence is not None
+    assert licence.provenance.certainty == "documented"
+    assert licence.excludes(jurisdiction) == excluded
+
+
+def test_a_country_is_excluded_by_its_common_code_as_well() -> None:
+    licence = load.find_licence("tencent/HunyuanOCR")
+    assert licence is not None
+    assert licence.excludes("UK")
+    assert licence.excludes("GB")
+
+
+def test_the_longest_prefix_decides_a_licence_and_none_is_invented() -> None:
+    research = load.find_licence("Qwen/Qwen2.5-VL-3B-Instruct")
+    assert research is not None
+    assert research.non_commercial
+    assert load.find_licence("nobody/has-this-model") is None

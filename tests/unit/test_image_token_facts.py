@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from vlm_operator.sizing.tokens import ImageRule, ImageTokens, ServerSettings, TokenRefusal, bind_rule
+from vlm_operator.sizing.tokens.caps import tightest_cap
 
 QWEN = {"min_pixels": 3136, "max_pixels": 12845056, "patch_size": 14, "merge_size": 2}
 QWEN_CONFIG = {"vision_config": {"patch_size": 14, "spatial_merge_size": 2}}
@@ -43,6 +44,12 @@ def qwen(version: str = "2_5_", **kwargs: Any) -> ImageRule:
     return bind(name, QWEN_CONFIG, QWEN, ServerSettings(mm_processor_kwargs=kwargs))
 
 
+def cap_settings(rule: ImageRule, sizes: list[tuple[int, int]], min_pixels: int | None) -> ServerSettings:
+    capped = tightest_cap(rule, sizes, min_pixels=min_pixels)
+    assert capped is not None
+    return capped.settings
+
+
 def count(rule: ImageRule, width: int, height: int) -> ImageTokens:
     answer = rule.count_image(width, height)
     assert isinstance(answer, ImageTokens), answer
@@ -68,7 +75,7 @@ def test_qwen2_vl_adds_two_tags_to_the_prompt() -> None:
 def test_llava_1_5_takes_576_for_any_size(width: int, height: int) -> None:
     rule = bind("LlavaForConditionalGeneration", LLAVA_CONFIG, LLAVA)
     assert count(rule, width, height).embed_tokens == 576
-    assert rule.tightest_cap([(width, height)], 1) is None
+    assert tightest_cap(rule, [(width, height)], min_pixels=1) is None
 
 
 def test_a_refusal_names_value_limit_and_way_out() -> None:
@@ -117,12 +124,10 @@ def test_internvl_is_told_which_flag_works() -> None:
 
 def test_internvl_caps_through_the_flag_that_works() -> None:
     rule = bind("InternVLChatModel", INTERNVL_CONFIG, {})
-    cap = rule.tightest_cap([(896, 896)], 448 * 448)
-    assert cap is not None
+    cap = cap_settings(rule, [(896, 896)], 448 * 448)
     assert (cap.hf_overrides, cap.mm_processor_kwargs) == ({"max_dynamic_patch": 1}, {})
     other = {**INTERNVL_CONFIG, "llm_config": {"model_type": "internlm2"}}
-    cap = bind("InternVLChatModel", other, {}).tightest_cap([(896, 896)], 448 * 448)
-    assert cap is not None
+    cap = cap_settings(bind("InternVLChatModel", other, {}), [(896, 896)], 448 * 448)
     assert (cap.hf_overrides, cap.mm_processor_kwargs) == ({}, {"max_dynamic_patch": 1})
 
 
@@ -131,7 +136,7 @@ def test_mistral_format_names_what_it_ignores() -> None:
     rule = bind("Mistral3ForConditionalGeneration", MISTRAL_CONFIG, {}, settings)
     assert rule.ignored_settings == ("mm_processor_kwargs.size.longest_edge",)
     assert rule.maximum().engine_tokens == 3025
-    assert rule.cap_name is None
+    assert rule.cap is None
 
 
 def test_a_huge_limit_still_has_a_maximum() -> None:
@@ -140,17 +145,24 @@ def test_a_huge_limit_still_has_a_maximum() -> None:
 
 def test_tightest_cap_keeps_what_is_asked_and_nothing_more() -> None:
     rule = qwen()
-    cap = rule.tightest_cap([(4032, 3024), (640, 480)], 1_000_000)
-    assert cap is not None
+    cap = cap_settings(rule, [(4032, 3024), (640, 480)], 1_000_000)
     limit = cap.mm_processor_kwargs["max_pixels"]
     kept = count(qwen(max_pixels=limit), 4032, 3024).embed_tokens * 784
     less = count(qwen(max_pixels=limit - 784), 4032, 3024).embed_tokens * 784
     assert kept >= 1_000_000 > less
 
 
-def test_tightest_cap_of_small_images_leaves_them_as_they_are() -> None:
-    cap = qwen().tightest_cap([(640, 480)], None)
-    assert cap is not None
-    capped = qwen(**cap.mm_processor_kwargs)
+def test_a_floor_in_tokens_keeps_those_tokens_and_nothing_more() -> None:
+    capped = tightest_cap(qwen(), [(4032, 3024), (640, 480)], min_tokens=1000)
+    assert capped is not None
+    assert capped.cap is not None
+    assert count(capped, 4032, 3024).embed_tokens >= 1000
     assert count(capped, 640, 480) == count(qwen(), 640, 480)
-    assert capped.cap_value == count(capped, 640, 480).embed_tokens * 784
+    assert count(capped.with_cap(capped.cap.value - 784), 4032, 3024).embed_tokens < 1000
+
+
+def test_tightest_cap_of_small_images_leaves_them_as_they_are() -> None:
+    capped = qwen(**cap_settings(qwen(), [(640, 480)], None).mm_processor_kwargs)
+    assert count(capped, 640, 480) == count(qwen(), 640, 480)
+    assert capped.cap is not None
+    assert capped.cap.value == count(capped, 640, 480).embed_tokens * 784

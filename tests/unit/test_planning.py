@@ -192,3 +192,34 @@ def test_as_many_replicas_as_the_user_asks_for_are_planned() -> None:
     verdict = plan(make_spec(QWEN_7B, scaling={"minReplicas": 100}))
     assert isinstance(verdict, Plan)
     assert verdict.replicas == 100
+
+
+@pytest.mark.parametrize(
+    ("model", "jurisdiction", "reason"),
+    [
+        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "DE", "LicenceExcluded"),
+        ("baidu/Unlimited-OCR", "US", "LicenceUnknown"),
+    ],
+)
+def test_a_licence_that_excludes_or_is_unknown_is_refused(model: str, jurisdiction: str, reason: str) -> None:
+    verdict = plan(make_spec(model, compliance={"jurisdiction": jurisdiction}))
+    assert isinstance(verdict, NoFit)
+    assert verdict.reason == reason
+    assert jurisdiction in verdict.message
+
+
+def test_a_licence_that_grants_rights_changes_nothing() -> None:
+    with_rule = plan(make_spec(QWEN_7B, compliance={"jurisdiction": "DE"}))
+    assert with_rule == plan(make_spec(QWEN_7B))
+
+
+def test_a_floor_in_tokens_is_kept_like_one_in_pixels() -> None:
+    verdict = plan(make_spec(QWEN_7B, (3840, 2160), quality={"minPixelsPerImage": 100_000, "minImageTokens": 2_000}))
+    assert isinstance(verdict, Plan), verdict
+    assert 2_000 <= verdict.tokens.image_max < 10_549
+
+
+def test_a_model_known_by_its_class_defaults_alone_is_counted_and_not_sized() -> None:
+    verdict = plan(make_spec("OpenGVLab/InternVL3-8B-hf"))
+    assert isinstance(verdict, NoFit)
+    assert "defaults of its class" in verdict.message

@@ -269,6 +269,8 @@ class Quality(ApiModel):
     min_pixels_per_image: Annotated[int, whole(1, MAX_IMAGE_PIXELS)] | None = None
     """minPixelsPerImage is the smallest cap, in pixels, that the planner may put on images.
     Default: no declared image is made smaller than the model's own settings make it."""
+    min_image_tokens: Annotated[int, whole(1, 1_000_000)] | None = None
+    """minImageTokens is how many tokens a cap must leave of an image that has as many. Default: no such floor."""
 
 
 class Accelerators(ApiModel):
@@ -326,6 +328,14 @@ class Engine(ApiModel):
     """env are environment variables of the server. Default: none beside those of the operator."""
 
 
+class Compliance(ApiModel):
+    """What rules apply to who serves."""
+
+    jurisdiction: Annotated[str, Field(pattern="^[A-Z]{2}$")] | None = None
+    """jurisdiction is where the operating company sits: an ISO 3166 code, or EU. A model whose licence grants no
+    rights there, or whose licence is not known, is refused. Default: licences are not looked at."""
+
+
 class VLMDeploymentSpec(ApiModel):
     """What to serve, what arrives, and what is allowed."""
 
@@ -343,6 +353,8 @@ class VLMDeploymentSpec(ApiModel):
     """scaling bounds the number of replicas. Default: at least 1, at most what the plan needs."""
     engine: Engine = Engine()
     """engine is the model server. Default: the newest vLLM that the catalogue knows."""
+    compliance: Compliance = Compliance()
+    """compliance says which licences do. Default: licences are not looked at."""
     pod_template: PodTemplate = PodTemplate()
     """podTemplate is added to the pods. Default: nothing is added."""
     suspend: bool = False

@@ -6,23 +6,26 @@ there is any.
 
 import difflib
 import sys
+from collections.abc import Callable
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from vlm_operator.catalogue.labels import spellings
-from vlm_operator.catalogue.types import GpuCard, ModelCard
+from vlm_operator.catalogue.types import GpuCard, Licence, ModelCard
 from vlm_operator.errors import CatalogueError
 
 _MOST_NAMES = 3
 """Names that an error suggests."""
 _SUFFIX = ".yaml"
+_LICENCES = "licences.yaml"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Entry = TypeVar("_Entry", bound=BaseModel)
+_Parsed = TypeVar("_Parsed")
 
 
 def _folder(kind: str) -> Traversable:
@@ -34,17 +37,20 @@ def _stems(kind: str) -> tuple[str, ...]:
     return tuple(sorted(name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)))
 
 
-def _read(kind: str, stem: str, entry_type: type[_Entry]) -> _Entry:
+def _parse(name: str, parse: Callable[[Any], _Parsed]) -> _Parsed:
     """Read and validate one file; every complaint about it ends up in one error."""
-    name = f"{kind}/{stem}{_SUFFIX}"
-    text = _folder(kind).joinpath(stem + _SUFFIX).read_text(encoding="utf-8")
+    text = resources.files("vlm_operator.catalogue").joinpath(name).read_text(encoding="utf-8")
     try:
-        return entry_type.model_validate(yaml.load(text, Loader=_LOADER))  # noqa: S506 - a safe loader
+        return parse(yaml.load(text, Loader=_LOADER))  # noqa: S506 - a safe loader
     except yaml.YAMLError as error:
         raise CatalogueError(f"{name}: not YAML: {error}") from error
     except ValidationError as error:
         complaints = (f"{'.'.join(map(str, e['loc'])) or 'file'}: {e['msg']}" for e in error.errors())
         raise CatalogueError(f"{name}: " + "; ".join(complaints)) from error
+
+
+def _read(kind: str, stem: str, entry_type: type[_Entry]) -> _Entry:
+    return _parse(f"{kind}/{stem}{_SUFFIX}", entry_type.model_validate)
 
 
 def _nearest(wanted: str, known: tuple[str, ...]) -> str:
@@ -81,6 +87,19 @@ def find_model(model_id: str) -> ModelCard:
             f"model {model_id!r} is not in the catalogue{hint}. All that can be sized: vlmctl catalogue models"
         )
     return _read("models", model_id.replace("/", "--", 1), ModelCard)
+
+
+@cache
+def all_licences() -> tuple[Licence, ...]:
+    """Every licence whose models are known."""
+    return tuple(_parse(_LICENCES, TypeAdapter(list[Licence]).validate_python))
+
+
+def find_licence(model_id: str) -> Licence | None:
+    """The licence of a model's weights, None where it is not known; the longest matching prefix decides."""
+    matching = ((prefix, entry) for entry in all_licences() for prefix in entry.prefixes if model_id.startswith(prefix))
+    longest = max(matching, key=lambda pair: len(pair[0]), default=None)
+    return None if longest is None else longest[1]
 
 
 @cache
@@ -138,8 +157,6 @@ def _check_model(model_id: str) -> list[str]:
         problems.append(f"id is {card.id!r}, the file name says {model_id!r}")
     if card.architecture not in card.config.get("architectures", ()):
         problems.append(f"config.architectures lacks {card.architecture!r}")
-    if not card.processor:
-        problems.append("processor is empty")
     if (card.parameters is None) != (card.parameters_provenance is None):
         problems.append("parameters and parameters_provenance go together: give both or neither")
     if not card.served and card.last_engine_version is None:
@@ -195,6 +212,11 @@ def validate_all() -> list[str]:
             cards.append(_gpu(gpu_id))
         except CatalogueError as error:
             problems.append(str(error))
+    try:
+        prefixes = [prefix for entry in all_licences() for prefix in entry.prefixes]
+        problems += [f"{_LICENCES}: {p} is named twice" for p in sorted(set(prefixes)) if prefixes.count(p) > 1]
+    except CatalogueError as error:
+        problems.append(str(error))
     return problems + _check_labels(cards)
 
 

@@ -35,6 +35,63 @@ class ModelCard(_Entry):
     remembered_fields: tuple[str, ...] = ()
 
 
+EU_MEMBERS = frozenset(
+    [
+        "AT",
+        "BE",
+        "BG",
+        "CY",
+        "CZ",
+        "DE",
+        "DK",
+        "EE",
+        "ES",
+        "FI",
+        "FR",
+        "GR",
+        "HR",
+        "HU",
+        "IE",
+        "IT",
+        "LT",
+        "LU",
+        "LV",
+        "MT",
+        "NL",
+        "PL",
+        "PT",
+        "RO",
+        "SE",
+        "SI",
+        "SK",
+    ]
+)
+"""ISO 3166 codes of the member states of the European Union."""
+_ALIASES = {"UK": "GB", "EL": "GR"}
+"""Codes in common use that ISO 3166 only reserves."""
+
+
+class Licence(_Entry):
+    """The licence of the weights of every model whose id begins with one of ``prefixes``."""
+
+    licence: str
+    prefixes: Annotated[tuple[str, ...], Field(min_length=1)]
+    excluded_jurisdictions: tuple[Annotated[str, Field(pattern="^[A-Z]{2}$")], ...]
+    non_commercial: bool
+    provenance: Provenance
+
+    def excludes(self, jurisdiction: str) -> bool:
+        """Whether the licence grants no rights in ``jurisdiction`` (ISO 3166, or EU).
+
+        A member state is excluded with the European Union, and the Union with any of its members.
+        """
+        excluded = set(self.excluded_jurisdictions)
+        jurisdiction = _ALIASES.get(jurisdiction, jurisdiction)
+        if jurisdiction in EU_MEMBERS:
+            return bool(excluded & {jurisdiction, "EU"})
+        return jurisdiction in excluded or (jurisdiction == "EU" and bool(excluded & EU_MEMBERS))
+
+
 class Price(_Entry):
     """The lowest on-demand price of one GPU-hour, in US dollars."""
 

@@ -1,10 +1,10 @@
 """``vlmctl catalogue`` and ``vlmctl crd``: what the product knows, and the contract it serves."""
 
 import argparse
-from typing import Any
+from typing import Any, get_args
 
-from vlm_operator.catalogue.load import all_gpus, find_model, model_ids
-from vlm_operator.catalogue.types import GpuCard, ModelCard
+from vlm_operator.catalogue.load import all_gpus, find_licence, find_model, model_ids
+from vlm_operator.catalogue.types import GpuCard, ModelCard, ModelCertainty
 from vlm_operator.cli import output
 from vlm_operator.cli.text import table
 
@@ -39,6 +39,19 @@ def _model_document(card: ModelCard) -> dict[str, Any]:
         "certainty": card.config_provenance.certainty,
         "processorCertainty": card.processor_provenance.certainty,
         "rememberedFields": list(card.remembered_fields),
+        "licence": _licence_document(card.id),
+    }
+
+
+def _licence_document(model_id: str) -> dict[str, Any] | None:
+    licence = find_licence(model_id)
+    if licence is None:
+        return None
+    return {
+        "name": licence.licence,
+        "excludedJurisdictions": list(licence.excluded_jurisdictions),
+        "nonCommercial": licence.non_commercial,
+        "certainty": licence.provenance.certainty,
     }
 
 
@@ -57,13 +70,13 @@ def _gpu_document(card: GpuCard) -> dict[str, Any]:
 
 
 def _model_rows(cards: list[ModelCard]) -> list[str]:
-    rows = [["MODEL", "PARAMS", "SERVED", "CONFIG, PROCESSOR FROM"]]
+    rows = [["MODEL", "PARAMS", "SERVED", "CERTAINTY"]]
     rows.extend(
         [
             card.id,
             f"{card.parameters / 1e9:.1f} B" if card.parameters else "-",
             _served(card),
-            _origins(card),
+            _weakest(card),
         ]
         for card in cards
     )
@@ -80,10 +93,11 @@ def _served(card: ModelCard) -> str:
     return f"until {card.last_engine_version}" if card.last_engine_version else "no"
 
 
-def _origins(card: ModelCard) -> str:
-    config = _certainty(card.config_provenance.certainty, card.remembered_fields)
-    processor = _certainty(card.processor_provenance.certainty, ())
-    return config if config == processor else f"{config}, {processor}"
+def _weakest(card: ModelCard) -> str:
+    """Return the certainty of the configuration or of the processor values, whichever is less sure."""
+    order = get_args(ModelCertainty)
+    worst = max(card.config_provenance.certainty, card.processor_provenance.certainty, key=order.index)
+    return _certainty(worst, card.remembered_fields)
 
 
 def _certainty(certainty: str, remembered: tuple[str, ...]) -> str:

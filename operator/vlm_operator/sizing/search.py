@@ -106,7 +106,10 @@ def _capped(shipped: ImageRule, workload: Workload, constraints: Constraints) ->
     refused = next((r for w, h in sizes if isinstance(r := shipped.count_image(w, h), TokenRefusal)), None)
     if refused is not None:
         return refused
-    return tightest_cap(shipped, sizes, min_pixels=constraints.min_pixels_per_image) or shipped
+    capped = tightest_cap(
+        shipped, sizes, min_pixels=constraints.min_pixels_per_image, min_tokens=constraints.min_image_tokens
+    )
+    return capped or shipped
 
 
 def _rank(plan: Plan) -> tuple[bool, float, int, str, int]:

@@ -61,6 +61,7 @@ class Constraints:
 
     latency_targets: tuple[LatencyTarget, ...] = ()
     min_pixels_per_image: int | None = None
+    min_image_tokens: int | None = None
     max_gpus_per_replica: int | None = None
     max_hourly_cost_cents: int | None = None
     min_replicas: int = 1

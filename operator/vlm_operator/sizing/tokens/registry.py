@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from vlm_operator.sizing.tokens import fixed, longest_edge, native_grid, pan_scan, reading, slices, tiles
+from vlm_operator.sizing.tokens import fixed, longest_edge, native_grid, pan_scan, reading, slices, soft_tokens, tiles
 from vlm_operator.sizing.tokens.reading import Source
 from vlm_operator.sizing.tokens.types import ImageRule, ServerSettings, TokenRefusal
 
@@ -24,6 +24,9 @@ BUILDERS: Final[Mapping[str, Builder]] = {
     "MiniCPMV": slices.build_minicpm,
     "Mistral3ForConditionalGeneration": longest_edge.build_mistral3,
     "PixtralForConditionalGeneration": longest_edge.build_mistral_format,
+    "Gemma4ForConditionalGeneration": soft_tokens.build_gemma4,
+    "DiffusionGemmaForBlockDiffusion": soft_tokens.build_gemma4,
+    "Gemma4UnifiedForConditionalGeneration": soft_tokens.build_gemma4_unified,
 }
 
 _MISTRAL_FORMAT: Final = frozenset(
@@ -72,13 +75,19 @@ def bind_rule(
     source = Source(
         model_id=model_id,
         config=reading.merge(config, settings.hf_overrides),
-        processor=processor,
+        processor=_lift_image_processor(processor),
         settings=settings,
     )
     try:
         return builder(source)
     except reading.Refused as refused:
         return refused.refusal
+
+
+def _lift_image_processor(processor: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return ``processor`` with the section that newer checkpoints keep image values in laid on the top level."""
+    nested = processor.get("image_processor")
+    return reading.merge(processor, nested) if isinstance(nested, Mapping) else processor
 
 
 def refuse_dropped(architecture: str, model_id: str = "") -> TokenRefusal | None:

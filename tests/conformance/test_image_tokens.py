@@ -19,6 +19,7 @@ CLASSES = {
     "no effect": "no effect",
     "start-up fails": "StartupFails",
     "ignored in the token count but applied to the pixels": "SettingMismatch",
+    "partly honoured": "SettingMismatch",
 }
 
 

@@ -4,7 +4,17 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from vlm_operator.sizing.tokens import fixed, longest_edge, native_grid, pan_scan, reading, slices, soft_tokens, tiles
+from vlm_operator.sizing.tokens import (
+    fixed,
+    longest_edge,
+    native_grid,
+    pan_scan,
+    reading,
+    slices,
+    soft_tokens,
+    tiles,
+    view_or_tiles,
+)
 from vlm_operator.sizing.tokens.reading import Source
 from vlm_operator.sizing.tokens.types import ImageRule, ServerSettings, TokenRefusal
 
@@ -27,6 +37,7 @@ BUILDERS: Final[Mapping[str, Builder]] = {
     "Gemma4ForConditionalGeneration": soft_tokens.build_gemma4,
     "DiffusionGemmaForBlockDiffusion": soft_tokens.build_gemma4,
     "Gemma4UnifiedForConditionalGeneration": soft_tokens.build_gemma4_unified,
+    "Lfm2VlForConditionalGeneration": view_or_tiles.build_lfm2,
 }
 
 _MISTRAL_FORMAT: Final = frozenset(

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, Final
 
 from vlm_operator.sizing.tokens import (
+    base_view,
     fixed,
     longest_edge,
     native_grid,
@@ -38,6 +39,11 @@ BUILDERS: Final[Mapping[str, Builder]] = {
     "DiffusionGemmaForBlockDiffusion": soft_tokens.build_gemma4,
     "Gemma4UnifiedForConditionalGeneration": soft_tokens.build_gemma4_unified,
     "Lfm2VlForConditionalGeneration": view_or_tiles.build_lfm2,
+    "LightOnOCRForConditionalGeneration": longest_edge.build_lightonocr,
+    "DeepseekVLV2ForCausalLM": base_view.build_deepseek_vl2,
+    "DeepseekOCRForCausalLM": partial(base_view.build_deepseek_ocr, tile_size=640, row_end=1),
+    "DeepseekOCR2ForCausalLM": partial(base_view.build_deepseek_ocr, tile_size=768, row_end=0),
+    "UnlimitedOCRForCausalLM": base_view.build_unlimited_ocr,
 }
 
 _MISTRAL_FORMAT: Final = frozenset(

@@ -1,12 +1,17 @@
-"""Images shrunk to a longest edge and cut into a grid: Mistral 3, Pixtral (both checkpoint formats).
+"""Images shrunk to a longest edge and cut into a grid: Mistral 3, LightOnOCR, Pixtral (both checkpoint formats).
 
 An image with a side above ``longest_edge`` is scaled down so that the longer side fits. Each side then
 becomes ceil(side / unit) tokens, unit = patch size x merge size. Every row ends with a break token, the last
-with an end token; both lie inside the placeholder but are no embeddings. Source: PixtralImageProcessor of
-``transformers``, the image encoder of ``mistral_common``, and the Mistral3 and Pixtral processing information
-of the engine.
+with an end token; both lie inside the placeholder but are no embeddings. LightOnOCR has neither. Source:
+PixtralImageProcessor of ``transformers``, the image encoder of ``mistral_common``, and the Mistral3, LightOnOCR,
+LLaVA and Pixtral processing information of the engine.
+
+Where the pixels come from: Mistral 3's count follows the processor's ``size.longest_edge``. LLaVA and LightOnOCR
+count with ``vision_config.image_size`` of config.json while the processor resizes to its own edge, so both must be
+set alike. The Mistral format takes the edge from the checkpoint and disregards settings.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -18,27 +23,30 @@ from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, Maximu
 from vlm_operator.units import ceil_div
 
 Rounding = Literal["floor", "nearest"]
+Lever = Literal["processor", "processor_and_config"]
 
 
 class EdgeShape(NamedTuple):
     """What the count depends on.
 
     ``unit`` is the side in pixels of the square that becomes one token. ``rounding`` is how a scaled-down side
-    becomes whole pixels: ``floor`` in ``transformers``, ``nearest`` in ``mistral_common``.
+    becomes whole pixels: ``floor`` in ``transformers``, ``nearest`` in ``mistral_common``. ``row_breaks`` tells
+    whether a token ends each row.
     """
 
     unit: int
     merge_size: int
     longest_edge: int
     rounding: Rounding
+    row_breaks: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongestEdge(ImageRule):
-    """The rule bound to one model; ``adjustable`` is false where the engine takes the edge from the checkpoint."""
+    """The rule bound to one model; ``lever`` names what the cap sets, None where the checkpoint fixes the edge."""
 
     shape: EdgeShape
-    adjustable: bool = True
+    lever: Lever | None = "processor"
 
     def count_image(self, width: int, height: int) -> ImageTokens | TokenRefusal:
         """Count one image of ``width`` x ``height`` pixels."""
@@ -65,7 +73,7 @@ class LongestEdge(ImageRule):
     @property
     def cap(self) -> Cap | None:
         """The longest edge in whole tokens, where it can be set."""
-        if not self.adjustable:
+        if self.lever is None:
             return None
         unit, edge = self.shape.unit, self.shape.longest_edge
         return Cap(name="size.longest_edge", value=edge, tighter=range(unit, edge, unit))
@@ -73,6 +81,9 @@ class LongestEdge(ImageRule):
     def with_cap(self, value: int) -> "LongestEdge":
         """Return the rule with ``size.longest_edge`` at ``value``."""
         settings = caps.with_kwarg(self.settings, ("size",), {"size": {"longest_edge": value}})
+        if self.lever == "processor_and_config":
+            override = {"vision_config": {"image_size": value}}
+            settings = replace(settings, hf_overrides=reading.merge(settings.hf_overrides, override))
         return replace(self, settings=settings, shape=self.shape._replace(longest_edge=value))
 
     def kept_pixels(self, width: int, height: int) -> int:
@@ -83,54 +94,56 @@ class LongestEdge(ImageRule):
 
 def build_llava_pixtral(source: reading.Source) -> ImageRule:
     """Bind the rule of LLaVA with a Pixtral tower."""
-    given = reading.flatten_images_kwargs(source.settings)
-    reading.refuse_unknown(given, {"size"})
-    name = source.model_id
-    edge = reading.first_int(name, (given, "size.longest_edge"), (source.processor, "size.longest_edge"))
-    image_size = reading.first_int(source.model_id, (source.config, "vision_config.image_size"))
-    if edge != image_size:
-        raise reading.Refused(
-            "SettingMismatch",
-            f"size.longest_edge is {edge}, but vision_config.image_size is {image_size}: the engine would "
-            f"apply the "
-            "edge to the pixels and the image size to the count, and requests would fail; set both, the "
-            "latter with "
-            f'--hf-overrides \'{{"vision_config": {{"image_size": {edge}}}}}\'',
-        )
-    return LongestEdge(
-        settings=source.settings,
-        model_id=name,
-        shape=EdgeShape(
-            unit=reading.first_int(name, (source.config, "vision_config.patch_size")),
-            merge_size=1,
-            longest_edge=edge,
-            rounding="floor",
-        ),
-        adjustable=False,
-    )
+    return _build_agreed(source, merge_size=1, row_breaks=True)
+
+
+def build_lightonocr(source: reading.Source) -> ImageRule:
+    """Bind LightOnOCR's rule."""
+    return _build_agreed(source, merge_size=_read_merge_size(source), row_breaks=False)
 
 
 def build_mistral3(source: reading.Source) -> ImageRule:
     """Bind Mistral 3's rule for the Hugging Face format."""
+    shape = _read_shape(source, _read_edge(source), _read_merge_size(source))
+    return LongestEdge(settings=source.settings, model_id=source.model_id, shape=shape)
+
+
+def _build_agreed(source: reading.Source, *, merge_size: int, row_breaks: bool) -> ImageRule:
+    """Bind a rule whose pixels follow the processor's edge and whose count follows ``vision_config.image_size``."""
+    edge = _read_edge(source)
+    image_size = reading.first_int(source.model_id, (source.config, "vision_config.image_size"))
+    if edge != image_size:
+        size, override = {"size": {"longest_edge": edge}}, {"vision_config": {"image_size": edge}}
+        raise reading.Refused(
+            "SettingMismatch",
+            f"size.longest_edge is {edge}, but vision_config.image_size is {image_size}: the engine would apply the "
+            "edge to the pixels and the image size to the count, and requests would fail; set both: "
+            f"--mm-processor-kwargs '{json.dumps(size)}' --hf-overrides '{json.dumps(override)}'",
+        )
+    shape = _read_shape(source, edge, merge_size)._replace(row_breaks=row_breaks)
+    return LongestEdge(settings=source.settings, model_id=source.model_id, shape=shape, lever="processor_and_config")
+
+
+def _read_shape(source: reading.Source, longest_edge: int, merge_size: int) -> EdgeShape:
+    patch_size = reading.first_int(source.model_id, (source.config, "vision_config.patch_size"))
+    return EdgeShape(unit=patch_size * merge_size, merge_size=merge_size, longest_edge=longest_edge, rounding="floor")
+
+
+def _read_edge(source: reading.Source) -> int:
+    """Return the edge that the processor shrinks to: the setting, else the checkpoint's."""
     given = reading.flatten_images_kwargs(source.settings)
     reading.refuse_unknown(given, {"size"})
-    if "size" in given:
-        if not isinstance(given["size"], Mapping):
-            raise reading.Refused(
-                "InvalidSetting", f"mm_processor_kwargs.size is {given['size']!r}, but must be an object"
-            )
-        reading.refuse_unknown({f"size.{key}": value for key, value in given["size"].items()}, {"size.longest_edge"})
-    name = source.model_id
-    merge_size = reading.first_int(
-        name, (source.config, "spatial_merge_size"), (source.processor, "spatial_merge_size")
+    size = given.get("size", {})
+    if not isinstance(size, Mapping):
+        raise reading.Refused("InvalidSetting", f"mm_processor_kwargs.size is {size!r}, but must be an object")
+    reading.refuse_unknown({f"size.{key}": value for key, value in size.items()}, {"size.longest_edge"})
+    return reading.first_int(source.model_id, (given, "size.longest_edge"), (source.processor, "size.longest_edge"))
+
+
+def _read_merge_size(source: reading.Source) -> int:
+    return reading.first_int(
+        source.model_id, (source.config, "spatial_merge_size"), (source.processor, "spatial_merge_size")
     )
-    shape = EdgeShape(
-        unit=reading.first_int(name, (source.config, "vision_config.patch_size")) * merge_size,
-        merge_size=merge_size,
-        longest_edge=reading.first_int(name, (given, "size.longest_edge"), (source.processor, "size.longest_edge")),
-        rounding="floor",
-    )
-    return LongestEdge(settings=source.settings, model_id=name, shape=shape)
 
 
 def build_mistral_format(source: reading.Source) -> ImageRule:
@@ -155,7 +168,7 @@ def build_mistral_format(source: reading.Source) -> ImageRule:
             longest_edge=read("max_image_size", "image_size"),
             rounding="nearest",
         ),
-        adjustable=False,
+        lever=None,
         ignored_settings=tuple(reading.dotted(source.settings.mm_processor_kwargs, "mm_processor_kwargs.")),
     )
 
@@ -167,10 +180,11 @@ def _count(width: int, height: int, shape: EdgeShape) -> ImageTokens | TokenRefu
         return refusal
     columns, rows = _grid(width, height, shape)
     tokens = columns * rows
+    length = tokens + rows if shape.row_breaks else tokens
     return ImageTokens(
         tokens,
-        tokens + rows,
-        tokens + rows,
+        length,
+        length,
         tokens * shape.merge_size**2,
         resized=(columns * shape.unit, rows * shape.unit),
         grid=(columns, rows),
@@ -179,7 +193,7 @@ def _count(width: int, height: int, shape: EdgeShape) -> ImageTokens | TokenRefu
 
 def _grid(width: int, height: int, shape: EdgeShape) -> tuple[int, int]:
     """Return (columns, rows) of tokens."""
-    unit, _, longest_edge, rounding = shape
+    unit, _, longest_edge, rounding, _ = shape
     scale = max(width / longest_edge, height / longest_edge)
     if scale > 1:
         whole = round if rounding == "nearest" else int

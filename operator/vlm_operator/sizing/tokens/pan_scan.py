@@ -7,12 +7,13 @@ end token and two blank lines, and crops are announced by a sentence. Source: Ge
 ``transformers`` and the Gemma 3 processing information of the engine.
 """
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from vlm_operator.sizing.tokens import reading
-from vlm_operator.sizing.tokens.limits import check_size
+from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS, check_size
 from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
 from vlm_operator.units import ceil_div
 
@@ -20,6 +21,10 @@ _WRAPPING: Final = 4
 """Begin and end token and a blank line on both sides of each view."""
 _SENTENCE: Final = 16
 """Words of the sentence that announces the crops, with the blanks but for those between crops."""
+# Defaults of Gemma3ProcessorKwargs, which stand in for null: the published checkpoints have null for all of them.
+_MAX_CROPS: Final = 4
+_MIN_CROP_SIZE: Final = 256
+_MIN_RATIO: Final = 1.2
 
 
 class PanScanShape(NamedTuple):
@@ -49,10 +54,10 @@ class PanScan(ImageRule):
         size = (self.image_size, self.image_size * self.shape.max_crops)
         # The engine makes this image itself, so what it refuses to decode does not matter here.
         dummy = _measure(*size, self.shape)
-        views = 1 + (self.shape.max_crops if self.shape.enabled else 0)
+        largest = _largest_size(self.shape)
         return MaximumTokens(
-            true_tokens=max(dummy.embed_tokens, views * self.shape.tokens_per_view),
-            true_size=size,
+            true_tokens=_measure(*largest, self.shape).embed_tokens,
+            true_size=largest,
             engine_tokens=dummy.embed_tokens,
             dummy_size=size,
             dummy_tokens=dummy.embed_tokens,
@@ -79,6 +84,7 @@ def build_gemma3(source: reading.Source) -> ImageRule:
     name = source.model_id
     image_size = reading.first_int(source.model_id, (source.config, "vision_config.image_size"))
     ratio = values.get("pan_and_scan_min_ratio_to_activate")
+    ratio = _MIN_RATIO if ratio is None else ratio
     patches = (
         reading.divide(
             "vision_config.patch_size",
@@ -93,8 +99,8 @@ def build_gemma3(source: reading.Source) -> ImageRule:
         ),
         patches_per_view=patches,
         enabled=reading.boolean("do_pan_and_scan", values.get("do_pan_and_scan")),
-        max_crops=reading.first_int(name, (values, "pan_and_scan_max_num_crops")),
-        min_crop_size=reading.first_int(name, (values, "pan_and_scan_min_crop_size")),
+        max_crops=reading.first_int(name, (values, "pan_and_scan_max_num_crops"), default=_MAX_CROPS),
+        min_crop_size=reading.first_int(name, (values, "pan_and_scan_min_crop_size"), default=_MIN_CROP_SIZE),
         min_ratio=reading.positive_number("pan_and_scan_min_ratio_to_activate", ratio),
     )
     return PanScan(settings=source.settings, model_id=name, image_size=image_size, shape=shape)
@@ -117,6 +123,23 @@ def _measure(width: int, height: int, shape: PanScanShape) -> ImageTokens:
         vit_patches=views * shape.patches_per_view,
         tiles=views,
     )
+
+
+@lru_cache(maxsize=256)
+def _largest_size(shape: PanScanShape) -> tuple[int, int]:
+    """Return the smallest decodable (width, height) with the most crops, one pixel where none has any.
+
+    A crop is at least ``min_crop_size`` on both sides, so the strip is that high and as long as the crops or
+    ``min_ratio`` demand.
+    """
+    if shape.enabled:
+        short = shape.min_crop_size
+        shortest = math.ceil(shape.min_ratio * short) + 1
+        for crops in range(min(shape.max_crops, MAX_DECODED_PIXELS // short**2), 0, -1):
+            long = max(crops * short, shortest)
+            if check_size(long, short) is None and _count_crops(long, short, shape):
+                return long, short
+    return 1, 1
 
 
 def _count_crops(long: int, short: int, shape: PanScanShape) -> int:

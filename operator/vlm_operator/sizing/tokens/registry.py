@@ -6,6 +6,8 @@ from typing import Any, Final
 
 from vlm_operator.sizing.tokens import (
     base_view,
+    clamped_grid,
+    covering,
     fixed,
     longest_edge,
     native_grid,
@@ -44,6 +46,10 @@ BUILDERS: Final[Mapping[str, Builder]] = {
     "DeepseekOCRForCausalLM": partial(base_view.build_deepseek_ocr, tile_size=640, row_end=1),
     "DeepseekOCR2ForCausalLM": partial(base_view.build_deepseek_ocr, tile_size=768, row_end=0),
     "UnlimitedOCRForCausalLM": base_view.build_unlimited_ocr,
+    "Ovis": covering.build_ovis,
+    "Ovis2_5": clamped_grid.build_ovis2_5,
+    "Ovis2_6ForCausalLM": clamped_grid.build_ovis2_5,
+    "Ovis2_6_MoeForCausalLM": clamped_grid.build_ovis2_5,
 }
 
 _MISTRAL_FORMAT: Final = frozenset(

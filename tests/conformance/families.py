@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.vectors import find_file, read_document, read_rows
+from vlm_operator.catalogue.load import find_model, model_ids
 from vlm_operator.sizing.tokens import BUILDERS, ImageRule, ServerSettings, TokenRefusal, bind_rule
 
 
@@ -19,21 +20,24 @@ class Group:
     family: str
     architecture: str
     settings: ServerSettings
-    files: dict[str, Any]
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    files: dict[str, Any] = field(repr=False)
+    rows: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     def bind(self, settings: ServerSettings | None = None) -> ImageRule | TokenRefusal:
         if settings is None:
             settings = self.settings
         config = self.files.get("config.json") or self.files.get("params.json") or {}
-        processor = {
-            **self.files.get("processor_config.json", {}),
-            **self.files.get("preprocessor_config.json", {}),
-        }
-        return bind_rule(self.architecture, config, processor, settings, self.files.get("model", ""))
+        model = self.files.get("model", "")
+        return bind_rule(self.architecture, config, _processor(self.files, model), settings, model)
 
     def shipped(self) -> ImageRule | TokenRefusal:
         return self.bind(ServerSettings(config_format=self.settings.config_format))
+
+
+def _processor(files: dict[str, Any], model: str) -> dict[str, Any]:
+    """Return the merged processor files; a family that has none here takes its values from the catalogue."""
+    merged = {**files.get("processor_config.json", {}), **files.get("preprocessor_config.json", {})}
+    return merged if merged or model not in model_ids() else find_model(model).processor
 
 
 def read_groups(folder: Path, name: str) -> list[Group]:

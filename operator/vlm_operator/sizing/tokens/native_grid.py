@@ -1,4 +1,4 @@
-"""Native-resolution grids: Qwen2-VL, Qwen2.5-VL, Qwen3-VL.
+"""Native-resolution grids: Qwen2-VL and its successors, and the families that took over their image processor.
 
 Both sides are rounded to multiples of ``unit`` = patch size x merge size. Above ``max_pixels`` the image is
 scaled down with floor, below ``min_pixels`` scaled up with ceil. One embedding token per unit square, merge
@@ -40,10 +40,14 @@ class GridShape(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NativeGrid(ImageRule):
-    """The rule bound to one model and its settings. The engine computes its maximum from the pixel limit."""
+    """The rule bound to one model and its settings. The engine computes its maximum from the pixel limit.
+
+    ``settable`` tells whether server settings reach the image processor.
+    """
 
     hint_lowers_budget: ClassVar[bool] = False
     shape: GridShape
+    settable: bool = True
 
     def count_image(self, width: int, height: int) -> ImageTokens | TokenRefusal:
         """Count one image of ``width`` x ``height`` pixels."""
@@ -58,8 +62,10 @@ class NativeGrid(ImageRule):
         return Part("grid", tokens.embed_tokens, 1), Part("start and end", self.shape.tags, 1, embedded=False)
 
     @property
-    def cap(self) -> Cap:
+    def cap(self) -> Cap | None:
         """The pixel limit, in whole tokens and not below the floor."""
+        if not self.settable:
+            return None
         square = self.shape.unit**2
         lowest = ceil_div(self.shape.min_pixels, square) * square
         return Cap(name="max_pixels", value=self.shape.max_pixels, tighter=range(lowest, self.shape.max_pixels, square))
@@ -79,8 +85,16 @@ class NativeGrid(ImageRule):
         return columns * rows * self.shape.unit**2
 
 
-def build_native_grid(source: reading.Source, *, completes_size: bool) -> ImageRule:
-    """Bind Qwen's rule; ``completes_size``: may ``size`` lack an edge (Qwen3-VL takes it from the file)."""
+def build_native_grid(
+    source: reading.Source, *, completes_size: bool, vision_config: str = "vision_config"
+) -> NativeGrid:
+    """Bind Qwen's rule.
+
+    Args:
+        source: The model.
+        completes_size: May ``size`` lack an edge? Qwen3-VL then takes it from the file, Qwen2-VL does not start.
+        vision_config: Dotted path of the vision section in config.json.
+    """
     given = reading.flatten_images_kwargs(source.settings)
     reading.refuse_unknown(given, {"min_pixels", "max_pixels", "size"} | _VIDEO_KEYS)
     size = _read_size(source, given, completes_size=completes_size)
@@ -98,9 +112,9 @@ def build_native_grid(source: reading.Source, *, completes_size: bool) -> ImageR
             "InvalidSetting",
             f"min_pixels is {min_pixels:,}, above the {MAX_DECODED_PIXELS:,} pixels of the largest image; lower it",
         )
-    merge_size = reading.same_in_both(source, "merge_size", "vision_config.spatial_merge_size")
+    merge_size = reading.same_in_both(source, "merge_size", f"{vision_config}.spatial_merge_size")
     shape = GridShape(
-        unit=reading.same_in_both(source, "patch_size", "vision_config.patch_size") * merge_size,
+        unit=reading.same_in_both(source, "patch_size", f"{vision_config}.patch_size") * merge_size,
         merge_size=merge_size,
         min_pixels=min_pixels,
         max_pixels=reading.first_int(
@@ -109,6 +123,23 @@ def build_native_grid(source: reading.Source, *, completes_size: bool) -> ImageR
         ),
     )  # fmt: skip
     return NativeGrid(settings=source.settings, model_id=name, shape=shape)
+
+
+def build_opencua(source: reading.Source) -> NativeGrid:
+    """Bind OpenCUA: Qwen's rule, but the engine's own processor hands no setting on to the images.
+
+    Its prompt has one placeholder token for an image and none around it.
+    """
+    given = reading.flatten_images_kwargs(source.settings)
+    if given:
+        raise reading.Refused(
+            "SettingMismatch",
+            f"mm_processor_kwargs.{next(iter(given))}: the engine would use it for the start-up budget of "
+            f"{source.model_id or 'OpenCUA'}, but for no image; drop it",
+        )
+    shipped = replace(source, settings=replace(source.settings, mm_processor_kwargs={}))
+    rule = build_native_grid(shipped, completes_size=False)
+    return replace(rule, settings=source.settings, shape=rule.shape._replace(tags=0), settable=False)
 
 
 def _read_size(source: reading.Source, given: Mapping[str, Any], *, completes_size: bool) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ from vlm_operator.sizing.tokens import (
     soft_tokens,
     tiles,
     view_or_tiles,
+    windows,
 )
 from vlm_operator.sizing.tokens.reading import Source
 from vlm_operator.sizing.tokens.types import ImageRule, ServerSettings, TokenRefusal
@@ -31,6 +32,28 @@ BUILDERS: Final[Mapping[str, Builder]] = {
     "Qwen3_5ForConditionalGeneration": partial(native_grid.build_native_grid, completes_size=True),
     "Qwen3_5MoeForConditionalGeneration": partial(native_grid.build_native_grid, completes_size=True),
     "DotsOCRForCausalLM": partial(native_grid.build_native_grid, completes_size=False),
+    "CohereCompassForConditionalGeneration": partial(native_grid.build_native_grid, completes_size=False),
+    "Exaone4_5_ForConditionalGeneration": partial(native_grid.build_native_grid, completes_size=False),
+    "JinaVLForRanking": partial(native_grid.build_native_grid, completes_size=False),
+    "Qwen4ExpForConditionalGeneration": partial(native_grid.build_native_grid, completes_size=True),
+    "Cosmos3ForConditionalGeneration": partial(native_grid.build_native_grid, completes_size=True),
+    "InternS1ProForConditionalGeneration": partial(native_grid.build_native_grid, completes_size=True),
+    "InternS2PreviewForConditionalGeneration": partial(native_grid.build_native_grid, completes_size=True),
+    "InternS2MobiusForConditionalGeneration": partial(native_grid.build_native_grid, completes_size=True),
+    "ColQwen3": partial(native_grid.build_native_grid, completes_size=True),
+    "ColQwen3_5": partial(native_grid.build_native_grid, completes_size=True),
+    "OpsColQwen3Model": partial(native_grid.build_native_grid, completes_size=True),
+    "Qwen3VLNemotronEmbedModel": partial(native_grid.build_native_grid, completes_size=True),
+    "Qwen2_5OmniModel": partial(
+        native_grid.build_native_grid, completes_size=False, vision_config="thinker_config.vision_config"
+    ),
+    "Qwen2_5OmniForConditionalGeneration": partial(
+        native_grid.build_native_grid, completes_size=False, vision_config="thinker_config.vision_config"
+    ),
+    "Qwen3OmniMoeForConditionalGeneration": partial(
+        native_grid.build_native_grid, completes_size=False, vision_config="thinker_config.vision_config"
+    ),
+    "OpenCUAForConditionalGeneration": native_grid.build_opencua,
     "LlavaForConditionalGeneration": fixed.build_llava,
     "InternVLChatModel": tiles.build_internvl,
     "Gemma3ForConditionalGeneration": pan_scan.build_gemma3,
@@ -50,6 +73,10 @@ BUILDERS: Final[Mapping[str, Builder]] = {
     "Ovis2_5": clamped_grid.build_ovis2_5,
     "Ovis2_6ForCausalLM": clamped_grid.build_ovis2_5,
     "Ovis2_6_MoeForCausalLM": clamped_grid.build_ovis2_5,
+    "Step3VLForConditionalGeneration": windows.build_step3,
+    "StepVLForConditionalGeneration": windows.build_step3,
+    "Step3p7ForConditionalGeneration": windows.build_step3,
+    "Step5ForConditionalGeneration": windows.build_step3,
 }
 
 _MISTRAL_FORMAT: Final = frozenset(

@@ -172,20 +172,34 @@ def _measure(width: int, height: int, shape: CoveringShape) -> ImageTokens:
 
 
 def _choose(width: int, height: int, shape: CoveringShape) -> tuple[int, int]:
-    """Return (columns, rows); the first grid of equals wins."""
-    area = width * height
-    best_of_all, best_cover = (1, 1), -1.0
-    for same_count in grids_by_count(shape.max_tiles):
-        good, good_cover = (0, 0), shape.threshold
-        for columns, rows in same_count:
-            cover = _covered(width, height, columns, rows, shape.tile_size) / area
-            if cover > good_cover:
-                good, good_cover = (columns, rows), cover
-            if cover > best_cover:
-                best_of_all, best_cover = (columns, rows), cover
-        if good != (0, 0):
-            return good
-    return best_of_all
+    """Return (columns, rows). No grid covers more than its tiles' area, so most need not be tried."""
+    area, tile_area = width * height, shape.tile_size**2
+    groups = grids_by_count(shape.max_tiles)
+    for count, group in enumerate(groups, start=1):
+        if count * tile_area / area > shape.threshold:
+            cover, grid = _best_cover(width, height, group, shape.tile_size)
+            if cover > shape.threshold:
+                return grid
+    most, best = 0.0, (1, 1)
+    for count in range(len(groups), 0, -1):
+        if count * tile_area / area < most:
+            break
+        cover, grid = _best_cover(width, height, groups[count - 1], shape.tile_size)
+        if cover >= most:
+            most, best = cover, grid
+    return best
+
+
+def _best_cover(
+    width: int, height: int, group: tuple[tuple[int, int], ...], tile_size: int
+) -> tuple[float, tuple[int, int]]:
+    """Return the best cover and its grid, the first of equals."""
+    most, best = -1.0, group[0]
+    for columns, rows in group:
+        covered = _covered(width, height, columns, rows, tile_size)
+        if covered > most:
+            most, best = covered, (columns, rows)
+    return most / (width * height), best
 
 
 @lru_cache(maxsize=128)

@@ -34,6 +34,18 @@ def pixel_size(text: str) -> tuple[int, int]:
     return width, height
 
 
+def positive(text: str) -> int:
+    """Return a whole number above 0, thousands separated by commas or not.
+
+    Raises:
+        argparse.ArgumentTypeError: ``text`` is anything else.
+    """
+    digits = text.strip().replace(",", "")
+    if not re.fullmatch(r"\d{1,15}", digits, re.ASCII) or int(digits) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0; write for example 1003520")
+    return int(digits)
+
+
 def json_object(text: str) -> dict[str, Any]:
     """Return the JSON object in ``text``.
 

@@ -14,7 +14,8 @@ from typing import NoReturn, TypeAlias
 
 from vlm_operator import __version__
 from vlm_operator.cli import output
-from vlm_operator.cli.arguments import FILE_HELP, INVENTORY_HELP, json_object, pixel_size
+from vlm_operator.cli.arguments import FILE_HELP, INVENTORY_HELP
+from vlm_operator.cli.tokens_arguments import add_tokens_arguments
 from vlm_operator.errors import ClusterError, InputError, VlmOperatorError
 
 EXIT_FITS = 0
@@ -102,22 +103,7 @@ def _add_tokens(commands: _Commands) -> None:
     tokens = _command(
         commands, "tokens", "count the tokens of an image by the engine's rules", "tokens_command", "run_tokens"
     )
-    tokens.add_argument("--model", metavar="ID", help="model of the catalogue (vlmctl catalogue models)")
-    tokens.add_argument(
-        "--image", action="append", default=[], type=pixel_size, metavar="WxH",
-        help="width x height in pixels; may be given several times",
-    )  # fmt: skip
-    for flag in ("--processor-kwargs", "--hf-overrides"):
-        tokens.add_argument(
-            flag, default={}, type=json_object, metavar="JSON",
-            help="as vLLM takes it, such as '{\"max_pixels\": 1003520}'",
-        )  # fmt: skip
-    tokens.add_argument("--explain", action="store_true", help="add how the count comes about and the maximum")
-    tokens.add_argument(
-        "--requests",
-        metavar="FILE",
-        help="JSON Lines, one request a line ('-': standard input); answers likewise",
-    )
+    add_tokens_arguments(tokens)
     _add_output(tokens)
 
 

@@ -1,44 +1,83 @@
-"""``vlmctl tokens``: an image's tokens, one by one or for a file of requests."""
+"""``vlmctl tokens``: the tokens of images, one by one, of a folder or a list, or for a file of requests."""
 
 import argparse
 import sys
-from typing import Any
+from typing import NoReturn
 
 from vlm_operator.catalogue.load import find_model
 from vlm_operator.cli import output
 from vlm_operator.cli.inputs import read_lines
-from vlm_operator.cli.text import MARGIN, fold
 from vlm_operator.errors import InputError, Problem
 from vlm_operator.sizing.tokens.registry import bind_rule
-from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, ServerSettings, TokenRefusal
+from vlm_operator.sizing.tokens.types import ImageRule, ServerSettings, TokenRefusal
 
 
 def run_tokens(arguments: argparse.Namespace) -> int:
-    """Print counts; 1 if an image is refused, 2 if the model or the settings are."""
+    """Print counts; 1 if an image is broken or refused or no cap works, 2 if the model or the settings are."""
+    given = [flag for flag in ("image", "images", "sizes") if getattr(arguments, flag)]
     if arguments.requests is not None:
-        if arguments.model or arguments.image:
-            raise InputError(
-                [Problem(path="", message="--requests names models and images itself; drop --model, --image")]
-            )
+        if arguments.model or given:
+            _wrong("--requests names models and images itself; drop --model and " + _flags(given or ["image"]))
         return _answer_file(arguments.requests)
-    if not arguments.model or not arguments.image:
-        raise InputError([Problem(path="", message="name what to count: --model ID --image WxH, or --requests FILE")])
+    if not arguments.model or not given:
+        _wrong("name what to count: --model ID with --image WxH, --images DIR or --sizes FILE; or --requests FILE")
+    if len(given) > 1:
+        _wrong(f"{_flags(given)} name the images twice; keep one of them")
     card = find_model(arguments.model)
     settings = ServerSettings(mm_processor_kwargs=arguments.processor_kwargs, hf_overrides=arguments.hf_overrides)
     rule = bind_rule(card.architecture, card.config, card.processor, settings, card.id)
     if isinstance(rule, TokenRefusal):
-        counts: list[ImageTokens | TokenRefusal] = [rule for _ in arguments.image]
+        return _refuse(arguments, card.id, rule)
+    return _answer(arguments, card.id, rule)
+
+
+def _answer(arguments: argparse.Namespace, model: str, rule: ImageRule) -> int:
+    from vlm_operator.cli import image_sizes  # noqa: PLC0415 - a file of requests needs none of these
+    from vlm_operator.cli.token_answer import Answer, find_floor  # noqa: PLC0415
+    from vlm_operator.cli.token_mix import count_mix, trade_off  # noqa: PLC0415
+
+    if arguments.images:
+        sizes, source = image_sizes.read_folder(arguments.images), arguments.images
+    elif arguments.sizes:
+        sizes, source = image_sizes.read_list(arguments.sizes), arguments.sizes
     else:
-        counts = [rule.count_image(width, height) for width, height in arguments.image]
-    documents = [_document(size, item) for size, item in zip(arguments.image, counts, strict=True)]
-    if arguments.output != "human":
-        body = {"model": card.id, "images": documents, **_maximum_document(rule)}
-        output.write_data(body, arguments.output)
+        sizes, source = image_sizes.listed(arguments.image), "the command line"
+    mix = count_mix(rule, sizes.counts)
+    floors = {"min_pixels": arguments.min_pixels, "min_tokens": arguments.min_tokens}
+    answer = Answer(
+        model=model,
+        rule=rule,
+        sizes=sizes,
+        mix=mix,
+        each=arguments.image,
+        source="standard input" if source == "-" else source,
+        explain=arguments.explain,
+        over_cap=arguments.over_cap,
+        trade=trade_off(rule, mix) if arguments.over_cap else (),
+        floor=find_floor(rule, sizes.counts, **floors) if any(floors.values()) else None,
+    )
+    if arguments.output == "human":
+        from vlm_operator.cli.tokens_screen import screen_of  # noqa: PLC0415
+
+        output.write_lines(screen_of(answer, output.stdout_style()))
     else:
-        _print_screen(arguments, counts, rule)
-    if isinstance(rule, TokenRefusal):
-        return 2
-    return int(any(isinstance(item, TokenRefusal) for item in counts))
+        from vlm_operator.cli.tokens_document import document_of  # noqa: PLC0415
+
+        output.write_data(document_of(answer), arguments.output)
+    return 0 if answer.complete else 1
+
+
+def _refuse(arguments: argparse.Namespace, model: str, refusal: TokenRefusal) -> int:
+    """Say why the settings, or the model, are refused for every image."""
+    if arguments.output == "human":
+        from vlm_operator.cli.tokens_screen import refused_screen  # noqa: PLC0415
+
+        output.write_lines(refused_screen(arguments.image, refusal, output.stdout_style()))
+    else:
+        from vlm_operator.cli.tokens_document import refused_document  # noqa: PLC0415
+
+        output.write_data(refused_document(model, arguments.image, refusal), arguments.output)
+    return 2
 
 
 def _answer_file(file: str) -> int:
@@ -49,78 +88,9 @@ def _answer_file(file: str) -> int:
     return 0
 
 
-def _document(size: tuple[int, int], item: ImageTokens | TokenRefusal) -> dict[str, Any]:
-    width, height = size
-    if isinstance(item, TokenRefusal):
-        return {"width": width, "height": height, "refused": {"reason": item.reason, "message": item.message}}
-    document: dict[str, Any] = {
-        "width": width,
-        "height": height,
-        "embedTokens": item.embed_tokens,
-        "placeholderLength": item.placeholder_length,
-        "promptTokens": item.prompt_tokens,
-        "vitPatches": item.vit_patches,
-    }
-    if item.resized is not None:
-        document["resized"] = {"width": item.resized[0], "height": item.resized[1]}
-    if item.tiles is not None:
-        document["tiles"] = item.tiles
-    return document
+def _wrong(message: str) -> NoReturn:
+    raise InputError([Problem(path="", message=message)])
 
 
-def _maximum_document(rule: ImageRule | TokenRefusal) -> dict[str, Any]:
-    if isinstance(rule, TokenRefusal):
-        return {}
-    most = rule.maximum()
-    document: dict[str, Any] = {"maximum": {"trueTokens": most.true_tokens, "engineTokens": most.engine_tokens}}
-    if rule.ignored_settings:
-        document["ignoredSettings"] = list(rule.ignored_settings)
-    return document
-
-
-def _print_screen(
-    arguments: argparse.Namespace,
-    counts: list[ImageTokens | TokenRefusal],
-    rule: ImageRule | TokenRefusal,
-) -> None:
-    style = output.stdout_style()
-    lines: list[str] = []
-    for (width, height), item in zip(arguments.image, counts, strict=True):
-        if isinstance(item, TokenRefusal):
-            first, *rest = fold(f"{width}×{height}: {item.message} ({item.reason})", output.COLUMNS - 2)
-            lines.extend([f"{style.paint('bad', '✘')} {first}", *(f"  {row}" for row in rest)])
-            continue
-        prompt = f"({item.prompt_tokens:,} in the prompt)"
-        lines.append(f"{width}×{height} → {style.paint('strong', f'{item.embed_tokens:,} image tokens')} {prompt}")
-        if arguments.explain:
-            lines.extend(_explain(width, height, item))
-    if not isinstance(rule, TokenRefusal):
-        if rule.ignored_settings:
-            lines.append(f"{MARGIN}the engine ignores {', '.join(rule.ignored_settings)} for this model")
-        if arguments.explain:
-            lines.extend(_explain_maximum(rule))
-    output.write_lines(lines)
-
-
-def _explain(width: int, height: int, item: ImageTokens) -> list[str]:
-    rows = []
-    if item.resized is not None:
-        stays = item.resized == (width, height)
-        rows.append(("resize", f"{width}×{height} stays" if stays else f"→ {item.resized[0]}×{item.resized[1]}"))
-    if item.tiles is not None:
-        rows.append(("tiles", f"{item.tiles:,} through the vision tower, thumbnail included"))
-    rows.append(("patches", f"{item.vit_patches:,} through the vision tower"))
-    extra = item.prompt_tokens - item.embed_tokens
-    rows.append(("tokens", f"{item.embed_tokens:,} image tokens"))
-    rows.append(("markers", f"{extra:,} more in the prompt" if extra else "none"))
-    return [f"{MARGIN}{label:<11}{text}" for label, text in rows]
-
-
-def _explain_maximum(rule: ImageRule) -> list[str]:
-    most = rule.maximum()
-    width, height = most.dummy_size
-    text = f"{most.true_tokens:,} (any image); what the engine reserves for: {most.engine_tokens:,}"
-    return [
-        f"{MARGIN}{'max here':<11}{text}",
-        f"{MARGIN}{'profiled':<11}{width}×{height}, which takes {most.dummy_tokens:,} tokens",
-    ]
+def _flags(names: list[str]) -> str:
+    return " and ".join(f"--{name}" for name in names)

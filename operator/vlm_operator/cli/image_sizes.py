@@ -1,0 +1,196 @@
+"""The sizes of many images: from a folder of files, whose headers are read, or from a list.
+
+No pixel is decoded. What cannot be read is named in the answer and stops nothing.
+"""
+
+import argparse
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from vlm_operator.cli.arguments import pixel_size
+from vlm_operator.cli.inputs import read_lines
+from vlm_operator.errors import InputError, Problem
+
+_SUFFIXES: Final = frozenset(
+    {".apng", ".bmp", ".dib", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
+)
+_SIGNATURES: Final = (
+    b"\x89PNG\r\n\x1a\n", b"\xff\xd8", b"GIF87a", b"GIF89a", b"BM", b"II*\0", b"MM\0*", b"II+\0", b"RIFF",
+)  # fmt: skip
+_SEPARATORS: Final = re.compile(r"[,;\s]+")
+_MOST_SIDE: Final = 10**9
+_MOST_IMAGES: Final = 10**12
+_WEIGHT_NAMES: Final = ("count", "weight", "images")
+
+Size = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageSizes:
+    """How often each (width, height) occurs.
+
+    Attributes:
+        counts: Images of each size.
+        unreadable: Files or lines that gave no size, each with the reason.
+        skipped: Files of the folder that are no images by their name.
+    """
+
+    counts: Mapping[Size, int]
+    unreadable: tuple[str, ...] = ()
+    skipped: int = 0
+
+
+class _UnreadableError(Exception):
+    """Why a file or a line gives no size, in words."""
+
+
+def read_folder(folder: str) -> ImageSizes:
+    """Return the sizes of the image files in ``folder`` and below, as the engine sees them: EXIF rotation applied.
+
+    Hidden files and folders are left out.
+
+    Raises:
+        InputError: ``folder`` is no folder, or there is no image in it.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        what = "is a file; a single size goes with --image WxH" if root.exists() else "there is no such folder"
+        raise InputError([Problem(path="", message=f"--images {folder}: {what}")])
+    counts: Counter[Size] = Counter()
+    unreadable: list[str] = []
+    skipped = 0
+    for path in _walk(root, unreadable):
+        if path.suffix.lower() not in _SUFFIXES:
+            skipped += 1
+            continue
+        try:
+            counts[_read_header(path)] += 1
+        except _UnreadableError as error:
+            unreadable.append(f"{path.relative_to(root)}: {error}")
+    if not counts and not unreadable:
+        raise InputError([Problem(path="", message=f"--images {folder}: no image in it ({skipped} other files)")])
+    return ImageSizes(counts=counts, unreadable=tuple(unreadable), skipped=skipped)
+
+
+def read_list(file: str) -> ImageSizes:
+    """Return the sizes in the lines of ``file``, of standard input where it is ``-``.
+
+    A line is ``4032x3024``, ``4032,3024`` or ``{"width": 4032, "height": 3024}``, with a number of images behind
+    (``count`` in JSON) or without. A first line of names tells the columns. Empty lines and ``#`` are passed over.
+
+    Raises:
+        InputError: ``file`` cannot be read or has no size in it.
+    """
+    counts: Counter[Size] = Counter()
+    unreadable: list[str] = []
+    columns: list[str] | None = None
+    for number, line in enumerate(read_lines(file), start=1):
+        text = line.strip().lstrip("\ufeff")
+        if not text or text.startswith("#"):
+            continue
+        try:
+            if columns is None and not counts and _is_header(text):
+                columns = _read_header_line(text)
+                continue
+            size, images = _read_line(text, columns)
+            counts[size] += images
+        except _UnreadableError as error:
+            unreadable.append(f"line {number}: {error}")
+    if not counts and not unreadable:
+        raise InputError([Problem(path="", message=f"--sizes {file}: no size in it; write lines such as 4032x3024")])
+    return ImageSizes(counts=counts, unreadable=tuple(unreadable))
+
+
+def listed(sizes: Iterable[Size]) -> ImageSizes:
+    """Return the sizes of the command line."""
+    return ImageSizes(counts=Counter(sizes))
+
+
+def _walk(root: Path, unreadable: list[str]) -> Iterator[Path]:
+    """Yield the files below ``root`` in order; a folder that cannot be opened is named in ``unreadable``."""
+
+    def note(error: OSError) -> None:
+        unreadable.append(f"{error.filename}: {error.strerror or error}")
+
+    for folder, folders, files in os.walk(root, onerror=note):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if not name.startswith("."):
+                yield Path(folder, name)
+
+
+def _read_header(path: Path) -> Size:
+    import imagesize  # noqa: PLC0415 - only folders of files need it
+
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(12)
+            if not head.startswith(_SIGNATURES) or (head.startswith(b"RIFF") and head[8:] != b"WEBP"):
+                raise _UnreadableError("not a PNG, JPEG, WebP, GIF, BMP or TIFF file" if head else "an empty file")
+            width, height = imagesize.get(stream)
+    except OSError as error:
+        raise _UnreadableError(f"cannot be read: {error.strerror or error}") from None
+    if min(width, height) < 1:
+        raise _UnreadableError("its header is damaged or cut off")
+    return width, height
+
+
+def _is_header(text: str) -> bool:
+    return not text.startswith("{") and _as_size(_SEPARATORS.split(text)[0]) is None and text[0].isalpha()
+
+
+def _read_header_line(text: str) -> list[str]:
+    columns = [name.strip("\"'").lower() for name in _SEPARATORS.split(text)]
+    if not {"width", "height"} <= set(columns):
+        raise _UnreadableError("neither a size nor the names of columns, width and height among them")
+    return columns
+
+
+def _read_line(text: str, columns: list[str] | None) -> tuple[Size, int]:
+    if text.startswith("{"):
+        return _read_fields(_parse_object(text))
+    cells = _SEPARATORS.split(text)
+    size = _as_size(cells[0])
+    if size is not None:
+        return size, _whole("count", *cells[1:2] or [1], most=_MOST_IMAGES)
+    names = columns or ["width", "height", "count"]
+    if len(cells) < 2:
+        raise _UnreadableError(f"{text[:60]!r} is not a size; write 4032x3024, or width and height")
+    return _read_fields(dict(zip(names, cells, strict=False)))
+
+
+def _parse_object(text: str) -> Mapping[str, Any]:
+    try:
+        fields = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise _UnreadableError(f"not JSON: {error}; write one object a line") from None
+    if not isinstance(fields, dict):
+        raise _UnreadableError("not a JSON object with width and height")
+    return fields
+
+
+def _read_fields(fields: Mapping[str, Any]) -> tuple[Size, int]:
+    images = next((fields[name] for name in _WEIGHT_NAMES if name in fields), 1)
+    sides = (_whole(name, fields.get(name), most=_MOST_SIDE) for name in ("width", "height"))
+    return (next(sides), next(sides)), _whole("count", images, most=_MOST_IMAGES)
+
+
+def _as_size(text: str) -> Size | None:
+    try:
+        return pixel_size(text)
+    except argparse.ArgumentTypeError:
+        return None
+
+
+def _whole(name: str, value: Any, *, most: int) -> int:
+    if isinstance(value, str) and re.fullmatch(r"\d{1,13}", value, re.ASCII):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise _UnreadableError(f"{name} is {value!r}, but must be a whole number from 1 to {most:,}")
+    return value

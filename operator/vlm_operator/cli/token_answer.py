@@ -1,0 +1,63 @@
+"""What ``vlmctl tokens`` found, before it becomes a screen or a document."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from vlm_operator.cli.image_sizes import ImageSizes, Size
+from vlm_operator.cli.token_mix import Step, TokenMix, count_mix, measure_cap
+from vlm_operator.sizing.tokens.caps import tightest_cap
+from vlm_operator.sizing.tokens.types import ImageRule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Floor:
+    """What has to be kept of each image; ``step`` is the tightest cap that does, None where no cap works.
+
+    ``tightened`` is false where no tighter cap keeps enough, so that the present settings stay.
+    """
+
+    min_pixels: int | None
+    min_tokens: int | None
+    step: Step | None
+    tightened: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """The images and their tokens.
+
+    Attributes:
+        model: Id of the model.
+        rule: The model's counting rule under the settings asked for.
+        each: Sizes to be answered one by one; empty where the answer is about all of them together.
+        source: Where the sizes come from, in words.
+        explain: Whether to say how the counts come about.
+        over_cap: Whether to say what each cap means.
+        trade: What each cap means; empty unless asked for, or where there is no cap.
+        floor: The cap for a floor; None unless asked for.
+    """
+
+    model: str
+    rule: ImageRule
+    sizes: ImageSizes
+    mix: TokenMix
+    each: Sequence[Size]
+    source: str
+    explain: bool
+    over_cap: bool
+    trade: Sequence[Step]
+    floor: Floor | None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every image was read and accepted, and there is a cap where one is asked for."""
+        no_cap = self.rule.cap is None and (self.over_cap or self.floor is not None)
+        return not (self.sizes.unreadable or self.mix.refused or no_cap)
+
+
+def find_floor(rule: ImageRule, counts: Mapping[Size, int], *, min_pixels: int | None, min_tokens: int | None) -> Floor:
+    """Return the tightest cap that keeps so many pixels and tokens of each image of ``counts``."""
+    capped = tightest_cap(rule, counts, min_pixels=min_pixels, min_tokens=min_tokens)
+    mix = count_mix(rule, counts)
+    step = measure_cap(rule, capped, mix) if capped is not None and mix.counted else None
+    return Floor(min_pixels=min_pixels, min_tokens=min_tokens, step=step, tightened=capped is not rule)

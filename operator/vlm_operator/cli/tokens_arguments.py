@@ -1,0 +1,40 @@
+"""The arguments of ``vlmctl tokens``."""
+
+import argparse
+
+from vlm_operator.cli.arguments import json_object, pixel_size, positive
+
+_SIZES_HELP = """\
+a list of sizes ('-': standard input), one a line: 4032x3024, or 4032,3024,
+or {"width": 4032, "height": 3024}; a number of images may stand behind"""
+
+
+def add_tokens_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what names the model, the images, the settings and the questions."""
+    parser.add_argument("--model", metavar="ID", help="model of the catalogue (vlmctl catalogue models)")
+    parser.add_argument(
+        "--image", action="append", default=[], type=pixel_size, metavar="WxH",
+        help="width x height in pixels; may be given several times",
+    )  # fmt: skip
+    parser.add_argument(
+        "--images", metavar="DIR", help="a folder of image files: headers are read, no pixel is decoded"
+    )
+    parser.add_argument("--sizes", metavar="FILE", help=_SIZES_HELP)
+    for flag in ("--processor-kwargs", "--hf-overrides"):
+        parser.add_argument(
+            flag, default={}, type=json_object, metavar="JSON",
+            help="as vLLM takes it, such as '{\"max_pixels\": 1003520}'",
+        )  # fmt: skip
+    parser.add_argument("--explain", action="store_true", help="add how the count comes about, the maximum and the cap")
+    parser.add_argument("--over-cap", action="store_true", help="add what each cap of the family means for the images")
+    parser.add_argument(
+        "--min-pixels", type=positive, metavar="N", help="add the smallest cap that keeps N pixels of each image"
+    )
+    parser.add_argument(
+        "--min-tokens", type=positive, metavar="N", help="add the smallest cap that keeps N tokens of each image"
+    )
+    parser.add_argument(
+        "--requests",
+        metavar="FILE",
+        help="JSON Lines, one request a line ('-': standard input); answers likewise",
+    )

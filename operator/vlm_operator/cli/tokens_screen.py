@@ -1,0 +1,218 @@
+"""The answer of ``vlmctl tokens`` for people: the count first, then how it comes about, then what could be changed."""
+
+from collections.abc import Mapping, Sequence
+
+from vlm_operator.cli.image_sizes import Size
+from vlm_operator.cli.output import COLUMNS, Style
+from vlm_operator.cli.text import MARGIN, bar, count, fold, percent, table
+from vlm_operator.cli.token_answer import Answer, Floor
+from vlm_operator.cli.token_mix import Step, engine_flags, figures, histogram
+from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, TokenRefusal
+
+_LABEL = 11
+_BAR = 30
+_MOST_NAMED = 10
+
+
+def screen_of(answer: Answer, style: Style) -> list[str]:
+    """Return the lines of an answer."""
+    lines: list[str] = []
+    if answer.each:
+        for size in answer.each:
+            lines += _image(answer, size, style)
+    else:
+        lines += _summary(answer, style)
+    if answer.rule.ignored_settings:
+        ignored = ", ".join(answer.rule.ignored_settings)
+        lines += _labelled("ignored", f"the engine ignores {ignored} for this model; the counts are without")
+    if answer.explain:
+        lines += _explain_rule(answer.rule)
+    if answer.trade:
+        lines += ["", *_trade(answer)]
+    elif answer.rule.cap is None and answer.over_cap:
+        lines += ["", *_no_cap(answer.model)]
+    if answer.floor is not None:
+        lines += ["", *_floor(answer, answer.floor)]
+    return lines
+
+
+def refused_screen(sizes: Sequence[Size], refusal: TokenRefusal, style: Style) -> list[str]:
+    """Return the lines of settings that are refused as a whole."""
+    places: Sequence[Size | None] = sizes or [None]
+    return [line for size in places for line in _refusal(size, refusal, style)]
+
+
+def _refusal(size: Size | None, refusal: TokenRefusal, style: Style) -> list[str]:
+    where = "" if size is None else f"{size[0]}×{size[1]}: "
+    first, *rest = fold(f"{where}{refusal.message} ({refusal.reason})", COLUMNS - 2)
+    return [f"{style.paint('bad', '✘')} {first}", *(f"  {row}" for row in rest)]
+
+
+def _image(answer: Answer, size: Size, style: Style) -> list[str]:
+    item = answer.rule.count_image(*size)
+    if isinstance(item, TokenRefusal):
+        return _refusal(size, item, style)
+    tokens = style.paint("strong", f"{item.embed_tokens:,} image tokens")
+    lines = [f"{size[0]}×{size[1]} → {tokens} ({item.prompt_tokens:,} in the prompt)"]
+    return [*lines, *_explain(answer.rule, size, item)] if answer.explain else lines
+
+
+def _explain(rule: ImageRule, size: Size, item: ImageTokens) -> list[str]:
+    rows: list[str] = []
+    if item.resized is not None:
+        stays = item.resized == size
+        rows += _labelled("resize", f"{size[0]}×{size[1]} stays" if stays else f"→ {item.resized[0]}×{item.resized[1]}")
+    if item.tiles is not None:
+        rows += _labelled("views", f"{item.tiles:,} through the vision tower, thumbnail included")
+    if item.grid is not None:
+        rows += _labelled("grid", f"{item.grid[0]:,} × {item.grid[1]:,} (columns × rows)")
+    rows += _labelled("patches", f"{item.vit_patches:,} through the vision tower")
+    return [*rows, *_parts(rule, item)]
+
+
+def _parts(rule: ImageRule, item: ImageTokens) -> list[str]:
+    """Return the terms of the sum, one a row, and what they add up to."""
+    cells = [
+        (
+            part.label if part.embedded else f"{part.label} (text)",
+            f"{part.count:,} × {part.tokens:,}",
+            f"{part.count * part.tokens:,}",
+        )
+        for part in rule.parts(item)
+        if part.count
+    ]
+    cells.append(("in the prompt", "", f"{item.prompt_tokens:,}"))
+    lines = table(cells, right=(1, 2))
+    return [f"{MARGIN}{'' if at else 'tokens':<{_LABEL}}{line}" for at, line in enumerate(lines)]
+
+
+def _summary(answer: Answer, style: Style) -> list[str]:
+    mix = answer.mix
+    lines = [style.paint("strong", f"{count(mix.images, 'image')} in {answer.source} · {answer.model}")]
+    if mix.counted:
+        embed = mix.embed_tokens()
+        rows = [("tokens", *figures(embed))]
+        for label, distribution in (("of the image", embed), ("in the prompt", mix.prompt_tokens())):
+            rows.append((label, *(f"{value:,}" for value in figures(distribution).values())))
+        lines += ["", *(f"{MARGIN}{line}" for line in table(rows, right=range(1, 5)))]
+        lines += ["", *_histogram(embed, mix.images)]
+        if answer.explain:
+            size, item, _ = max(mix.counted, key=lambda entry: entry[1].embed_tokens)
+            lines += ["", f"the largest: {size[0]}×{size[1]}", *_explain(answer.rule, size, item)]
+    return [*lines, *_left_out(answer, style)]
+
+
+def _histogram(distribution: dict[int, int], images: int) -> list[str]:
+    bins = histogram(distribution)
+    most = max(each.images for each in bins)
+    rows = [("image tokens", "images", "", "")]
+    for each in bins:
+        span = f"{each.low:,}" if each.low == each.high else f"{each.low:,} to {each.high:,}"
+        rows.append((span, f"{each.images:,}", percent(each.images / images), bar(each.images / most, _BAR)))
+    return [f"{MARGIN}{line}" for line in table(rows, right=(0, 1, 2))]
+
+
+def _left_out(answer: Answer, style: Style) -> list[str]:
+    """Name the images that are refused and the files that gave no size."""
+    lines: list[str] = []
+    refused = answer.mix.refused
+    if refused:
+        images = sum(number for _, _, number in refused)
+        lines += ["", f"{count(images, 'image')} refused:"]
+        for size, refusal, _ in refused[:_MOST_NAMED]:
+            lines += _refusal(size, refusal, style)
+        lines += _and_more(len(refused), "size", "sizes")
+    unreadable = answer.sizes.unreadable
+    if unreadable:
+        lines += ["", f"{count(len(unreadable), 'entry', 'entries')} without a size:"]
+        for text in unreadable[:_MOST_NAMED]:
+            lines += [f"{style.paint('bad', '✘')} {row}" for row in fold(text, COLUMNS - 2)[:1]]
+        lines += _and_more(len(unreadable), "entry", "entries")
+    if answer.sizes.skipped:
+        lines += ["", f"{count(answer.sizes.skipped, 'other file')} passed over: no image by name"]
+    return lines
+
+
+def _and_more(number: int, one: str, many: str) -> list[str]:
+    left = number - _MOST_NAMED
+    return [f"  and {count(left, one, many)} more; all of them: --output json"] if left > 0 else []
+
+
+def _explain_rule(rule: ImageRule) -> list[str]:
+    most = rule.maximum()
+    lines = _labelled(
+        "max here",
+        f"{most.true_tokens:,} image tokens, such as {most.true_size[0]}×{most.true_size[1]}; "
+        f"what the engine reserves for: {most.engine_tokens:,}",
+    )
+    width, height = most.dummy_size
+    lines += _labelled("profiled", f"{width}×{height}, which takes {most.dummy_tokens:,} tokens")
+    cap = rule.cap
+    if cap is None:
+        return lines + _labelled("cap", "no setting of this family caps images; scale them down before sending")
+    if not cap.tighter:
+        return lines + _labelled("cap", f"{cap.name} is {cap.value:,}, its tightest value")
+    lines += _labelled("cap", f"{cap.name} is {cap.value:,} and works down to {cap.tighter[0]:,}")
+    example = max((value for value in cap.tighter if value <= cap.value // 2), default=cap.tighter[0])
+    return lines + _labelled("", f"at {example:,}: {engine_flags(rule.with_cap(example).settings)}")
+
+
+def _trade(answer: Answer) -> list[str]:
+    """Return a row for each cap; the flags stand in the row where the screen is wide enough, else below."""
+    cap = answer.rule.cap
+    rows = [(cap.name if cap is not None else "cap", "p50", "p99", "max", "pixels kept")]
+    rows += [_step_cells(step) for step in answer.trade]
+    flags = ["flags of the engine", *(step.flags or "none needed" for step in answer.trade)]
+    lines = [f"{MARGIN}{line}" for line in table(rows, right=range(5), gap=2)]
+    wide = [f"{line}  {flag}" for line, flag in zip(lines, flags, strict=True)]
+    if max(map(len, wide)) <= COLUMNS:
+        lines = wide
+    else:
+        lines += ["", *(f"{MARGIN}{row[0]}: {flag}" for row, flag in zip(rows[1:], flags[1:], strict=True))]
+    refusing = [f"{step.value:,} refuses {count(step.refused, 'image')}" for step in answer.trade if step.refused]
+    return lines + [f"{MARGIN}{line}" for line in refusing]
+
+
+def _step_cells(step: Step) -> tuple[str, str, str, str, str]:
+    p50, p99, most = (f"{step.tokens[key]:,}" if key in step.tokens else "-" for key in ("p50", "p99", "max"))
+    return f"{step.value:,}", p50, p99, most, f"{step.kept * 100:.1f} %"
+
+
+def _floor(answer: Answer, floor: Floor) -> list[str]:
+    wanted = []
+    if floor.min_pixels is not None:
+        wanted.append(f"{floor.min_pixels:,} pixels")
+    if floor.min_tokens is not None:
+        wanted.append(f"{floor.min_tokens:,} tokens")
+    floor_text = f"at least {' and '.join(wanted)} of each image, or all that it has"
+    cap, step = answer.rule.cap, floor.step
+    if cap is None:
+        return _no_cap(answer.model)
+    if step is None:
+        return fold(f"✘ no image was counted, so there is nothing that {cap.name} could be set for", COLUMNS)
+    if not floor.tightened:
+        return fold(f"no {cap.name} below {cap.value:,} keeps {floor_text}; leave it as it is", COLUMNS)
+    lines = fold(f"the smallest {cap.name} that keeps {floor_text}: {step.value:,} (now {cap.value:,})", COLUMNS)
+    before, after = figures(answer.mix.embed_tokens()), step.tokens
+    rows = [("image tokens", *before), ("now", *_comma(before)), ("then", *_comma(after))]
+    lines += [f"{MARGIN}{line}" for line in table(rows, right=range(1, 5))]
+    lines += [f"{MARGIN}pixels kept  {step.kept * 100:.1f} %", f"{MARGIN}flags        {step.flags}"]
+    return lines
+
+
+def _comma(values: Mapping[str, int]) -> list[str]:
+    return [f"{value:,}" for value in values.values()]
+
+
+def _no_cap(model: str) -> list[str]:
+    return fold(
+        f"✘ {model}: no setting caps the images of this family in pixels and count alike, so there is none to offer; "
+        "scale images down before sending them",
+        COLUMNS,
+    )
+
+
+def _labelled(label: str, text: str) -> list[str]:
+    body = COLUMNS - len(MARGIN) - _LABEL
+    rows = fold(text, body)
+    return [f"{MARGIN}{'' if at else label:<{_LABEL}}{row}" for at, row in enumerate(rows)]

@@ -97,7 +97,7 @@ def build_native_grid(
     """
     given = reading.flatten_images_kwargs(source.settings)
     reading.refuse_unknown(given, {"min_pixels", "max_pixels", "size"} | _VIDEO_KEYS)
-    size = _read_size(source, given, completes_size=completes_size)
+    size = read_size(source, given, completes_size=completes_size)
     override = {key: given[key] for key in ("min_pixels", "max_pixels") if given.get(key) is not None}
     name, processor = source.model_id, source.processor
     min_pixels = reading.first_int(
@@ -142,7 +142,12 @@ def build_opencua(source: reading.Source) -> NativeGrid:
     return replace(rule, settings=source.settings, shape=rule.shape._replace(tags=0), settable=False)
 
 
-def _read_size(source: reading.Source, given: Mapping[str, Any], *, completes_size: bool) -> Mapping[str, Any]:
+def read_size(source: reading.Source, given: Mapping[str, Any], *, completes_size: bool) -> Mapping[str, Any]:
+    """Return ``size`` of the settings, empty where it is not given.
+
+    Raises:
+        Refused: It is not an object of the two edges, or one is missing and the engine does not complete it.
+    """
     size = given.get("size") or {}
     if not isinstance(size, Mapping):
         raise reading.Refused(

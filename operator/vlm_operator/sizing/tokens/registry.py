@@ -15,7 +15,9 @@ from vlm_operator.sizing.tokens import (
     reading,
     slices,
     soft_tokens,
-    tiles,
+    tiles_internvl,
+    tiles_nemotron,
+    tiles_processor,
     view_or_tiles,
     windows,
 )
@@ -55,7 +57,23 @@ BUILDERS: Final[Mapping[str, Builder]] = {
     ),
     "OpenCUAForConditionalGeneration": native_grid.build_opencua,
     "LlavaForConditionalGeneration": fixed.build_llava,
-    "InternVLChatModel": tiles.build_internvl,
+    "InternVLChatModel": tiles_internvl.build_internvl,
+    "SkyworkR1VChatModel": partial(tiles_internvl.build_image_only, forced_size=False),
+    "QianfanOCRForConditionalGeneration": partial(tiles_internvl.build_image_only, forced_size=False),
+    "Eagle2_5_VLForConditionalGeneration": partial(tiles_internvl.build_image_only, forced_size=True),
+    "Llama_Nemotron_Nano_VL": tiles_internvl.build_llama_nemotron,
+    "LlamaNemotronVLModel": tiles_internvl.build_llama_nemotron_embed,
+    "LlamaNemotronVLForSequenceClassification": tiles_internvl.build_llama_nemotron_embed,
+    "NemotronH_Nano_VL_V2": tiles_nemotron.build_nemotron_h,
+    "NemotronH_Nano_Omni_Reasoning_V3": tiles_nemotron.build_nemotron_h,
+    "NemotronH_Super_Omni_Reasoning_V3": tiles_nemotron.build_nemotron_h,
+    "NemotronH_Omni_Reasoning_V3": tiles_nemotron.build_nemotron_h,
+    "InternVLForConditionalGeneration": tiles_processor.build_internvl_hf,
+    "InternS1ForConditionalGeneration": tiles_processor.build_internvl_hf,
+    "AyaVisionForConditionalGeneration": tiles_processor.build_aya,
+    "Cohere2VisionForConditionalGeneration": tiles_processor.build_cohere2_vision,
+    "Llama4ForConditionalGeneration": tiles_processor.build_llama4,
+    "MllamaForConditionalGeneration": tiles_processor.build_mllama,
     "Gemma3ForConditionalGeneration": pan_scan.build_gemma3,
     "MiniCPMV": slices.build_minicpm,
     "Mistral3ForConditionalGeneration": longest_edge.build_mistral3,
@@ -125,7 +143,7 @@ def bind_rule(
     source = Source(
         model_id=model_id,
         config=reading.merge(config, settings.hf_overrides),
-        processor=_lift_image_processor(processor),
+        processor=lift_image_processor(processor),
         settings=settings,
     )
     try:
@@ -134,7 +152,7 @@ def bind_rule(
         return refused.refusal
 
 
-def _lift_image_processor(processor: Mapping[str, Any]) -> Mapping[str, Any]:
+def lift_image_processor(processor: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return ``processor`` with the section that newer checkpoints keep image values in laid on the top level."""
     nested = processor.get("image_processor")
     return reading.merge(processor, nested) if isinstance(nested, Mapping) else processor

@@ -1,0 +1,370 @@
+"""Video tokens of the Qwen-VL families: which frames the engine takes from a file, and what they cost.
+
+The engine's loader samples two frames per second, at least 4 and at most 768. Qwen2-VL takes an even number and
+resizes each frame as an image; Qwen3-VL resizes all frames together, so that ``max_pixels`` bounds the whole video.
+Then ``group`` frames (2) make one grid of tokens, the last frame repeated where one is missing. Qwen3-VL puts a time
+stamp, a start and an end token around every grid, and both put a start and an end token around the video.
+
+The engine's own maximum knows nothing of this sampling: for Qwen2-VL it is the largest image times as many groups as
+``max_model_len`` holds, at most 14 frames; for Qwen3-VL two frames that fill the video's pixel limit.
+
+Source: the video processors of ``transformers`` (Qwen2VLVideoProcessor, Qwen3VLVideoProcessor), the engine's video
+loaders for them and its Qwen2-VL and Qwen3-VL processing information, under its default media options. A checkpoint's
+video_preprocessor_config.json is read as the section ``video_processor`` of the processor files, as newer checkpoints
+nest it; Qwen2-VL without one takes the values of the images.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from vlm_operator.sizing.tokens import reading, registry
+from vlm_operator.sizing.tokens.largest_grid import Limits, largest_image
+from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS, check_size
+from vlm_operator.sizing.tokens.native_grid import (
+    MAX_ASPECT,
+    GridShape,
+    build_native_grid,
+    fit_grid,
+    most_tokens_size,
+    read_size,
+)
+from vlm_operator.sizing.tokens.types import ServerSettings, TokenRefusal
+from vlm_operator.units import ceil_div
+
+_LOADER_FPS: Final = 2
+_MIN_FRAMES: Final = 4
+_MAX_FRAMES: Final = 768
+_MAX_DUMMY_FRAMES: Final = 14
+_TAGS: Final = 2
+_STAMP_TEXT_TOKENS: Final = 3
+"""``<``, `` seconds`` and ``>``; each digit and the point are one token more."""
+
+_PER_FRAME: Final = frozenset({"Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration"})
+_WHOLE: Final = frozenset(
+    {
+        "Qwen3VLForConditionalGeneration",
+        "Qwen3VLMoeForConditionalGeneration",
+        "Qwen3_5ForConditionalGeneration",
+        "Qwen3_5MoeForConditionalGeneration",
+    }
+)
+VIDEO_ARCHITECTURES: Final = _PER_FRAME | _WHOLE
+"""Architectures whose videos can be counted."""
+
+
+class VideoTokens(NamedTuple):
+    """The tokens of one video.
+
+    Attributes:
+        embed_tokens: Embedding slots; what counts against the encoder budget and cache.
+        placeholder_length: The whole placeholder range, time stamps and tags inside it included.
+        prompt_tokens: Everything that the video adds to the prompt.
+        vit_patches: Patches through the vision tower.
+        frames: Frames that the engine takes from the file.
+        resized: (width, height) of a frame that the tower sees.
+        grid: (groups of frames, columns, rows) of tokens.
+    """
+
+    embed_tokens: int
+    placeholder_length: int
+    prompt_tokens: int
+    vit_patches: int
+    frames: int
+    resized: tuple[int, int]
+    grid: tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VideoMaximum:
+    """The largest video under the current settings.
+
+    Attributes:
+        most_tokens: Embedding tokens that no accepted video exceeds, the model's length aside.
+        engine_tokens: What the engine computes as its maximum; it sizes the encoder budget.
+        dummy_frames: Frames of the video that the engine profiles with.
+        dummy_size: (width, height) of that video.
+    """
+
+    most_tokens: int
+    engine_tokens: int
+    dummy_frames: int
+    dummy_size: tuple[int, int]
+
+
+class VideoShape(NamedTuple):
+    """What the count depends on.
+
+    Attributes:
+        unit: Side in pixels of the square that becomes one token.
+        merge_size: Patches of a token along one side.
+        group: Frames that share a grid of tokens.
+        min_pixels: Pixels below which frames are enlarged; of the whole video where ``whole``.
+        max_pixels: Pixels above which frames are shrunk; of the whole video where ``whole``.
+        whole: Are all frames resized together and stamped with their time (Qwen3-VL)?
+        fps: Frames per second that the processor samples where the loader handed it every frame.
+        min_frames: Fewest frames that it then takes.
+        max_frames: Most frames that it then takes.
+    """
+
+    unit: int
+    merge_size: int
+    group: int
+    min_pixels: int
+    max_pixels: int
+    whole: bool
+    fps: float = _LOADER_FPS
+    min_frames: int = _MIN_FRAMES
+    max_frames: int = _MAX_FRAMES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VideoRule:
+    """The video rule bound to one model and its settings; ``image`` is what its images are counted with."""
+
+    settings: ServerSettings
+    model_id: str
+    shape: VideoShape
+    image: GridShape
+
+    def count_video(self, frames: int, frames_per_second: float, width: int, height: int) -> VideoTokens | TokenRefusal:
+        """Count a file of ``frames`` frames of ``width`` x ``height`` pixels at its own frame rate."""
+        return _count(frames, frames_per_second, width, height, self.shape)
+
+    def maximum(self, max_model_len: int) -> VideoMaximum:
+        """Return the largest video; ``max_model_len`` is the length that the server runs with."""
+        shape, image = self.shape, self.image
+        if shape.whole:
+            size, frames = most_tokens_size(shape.max_pixels // shape.group, shape.unit), shape.group
+            columns, rows = _fit_whole(frames, *size, shape)
+            groups, most = 1, _most_of_whole(shape)
+        else:
+            columns, rows = fit_grid(*most_tokens_size(image.max_pixels, image.unit), image)
+            frames = _most_dummy_frames(columns * rows, max_model_len, shape.group)
+            groups, most = ceil_div(frames, shape.group), _most_of_frames(shape)
+        return VideoMaximum(
+            most_tokens=most,
+            engine_tokens=groups * columns * rows,
+            dummy_frames=frames,
+            dummy_size=(columns * shape.unit, rows * shape.unit),
+        )
+
+
+def bind_video_rule(
+    architecture: str,
+    config: Mapping[str, Any],
+    processor: Mapping[str, Any],
+    settings: ServerSettings = ServerSettings(),  # noqa: B008 - frozen
+    model_id: str = "",
+) -> VideoRule | TokenRefusal:
+    """Return the video rule of ``architecture`` bound to one model and the server's settings, or why there is none.
+
+    Args:
+        architecture: Entry of ``architectures`` in config.json.
+        config: Content of config.json.
+        processor: The processor files, merged as for images; ``video_processor`` holds the values for videos.
+        settings: Server flags.
+        model_id: For messages.
+    """
+    if architecture not in VIDEO_ARCHITECTURES:
+        return TokenRefusal(
+            reason="VideoNotCounted",
+            message=f"{model_id or architecture}: there is no counting rule for videos of {architecture}; there is "
+            f"one for {', '.join(sorted(VIDEO_ARCHITECTURES))}; set the video limit to 0, or choose one of these",
+        )
+    source = reading.Source(
+        model_id=model_id,
+        config=reading.merge(config, settings.hf_overrides),
+        processor=processor,
+        settings=settings,
+    )
+    whole = architecture in _WHOLE
+    try:
+        lifted = replace(source, processor=registry.lift_image_processor(processor))
+        image = build_native_grid(lifted, completes_size=whole).shape
+        shape = _read_shape(source, image, whole=whole)
+    except reading.Refused as refused:
+        return refused.refusal
+    return VideoRule(settings=settings, model_id=model_id, shape=shape, image=image)
+
+
+def _read_shape(source: reading.Source, image: GridShape, *, whole: bool) -> VideoShape:
+    given = {key: value for key, value in source.settings.mm_processor_kwargs.items() if key != "images_kwargs"}
+    for key in given:
+        if key not in ("min_pixels", "max_pixels", "size"):
+            raise reading.Refused(
+                "VideoNotCounted",
+                f"mm_processor_kwargs.{key}: videos are counted as the engine samples them by itself, and not under "
+                "this setting; drop it, or set the video limit to 0",
+            )
+    size = read_size(source, given, completes_size=whole)
+    files = source.processor.get("video_processor")
+    if files is None and not whole:
+        files = registry.lift_image_processor(source.processor)
+    files = files if isinstance(files, Mapping) else {}
+    name = source.model_id
+
+    def limit(pixels: str, edge: str) -> int:
+        places = (given, pixels), (size, edge), (files, pixels), (files, f"size.{edge}")
+        return reading.first_int(name, *places)
+
+    shape = VideoShape(
+        unit=image.unit,
+        merge_size=image.merge_size,
+        group=reading.same_in_both(
+            replace(source, processor=files), "temporal_patch_size", "vision_config.temporal_patch_size"
+        ),
+        min_pixels=limit("min_pixels", "shortest_edge"),
+        max_pixels=limit("max_pixels", "longest_edge"),
+        whole=whole,
+    )
+    if not whole:
+        return shape
+    # These three have class defaults in Qwen3VLVideoProcessor, which Qwen3.5's file relies on.
+    return shape._replace(
+        fps=reading.positive_number("fps", files.get("fps") or _LOADER_FPS),
+        min_frames=reading.first_int(name, (files, "min_frames"), default=_MIN_FRAMES),
+        max_frames=reading.first_int(name, (files, "max_frames"), default=_MAX_FRAMES),
+    )
+
+
+@lru_cache(maxsize=65536)
+def _count(frames: int, fps: float, width: int, height: int, shape: VideoShape) -> VideoTokens | TokenRefusal:
+    refusal = check_size(width, height) or _check_frames(frames, fps, shape)
+    if refusal is not None:
+        return refusal
+    if shape.whole:
+        indices = _sample_whole(frames, fps, shape)
+        taken = len(indices)
+        width, height = _lift_short_side(width, height, shape.unit)
+    else:
+        indices, taken = [], _sample_even(frames, fps)
+    if max(width, height) > MAX_ASPECT * min(width, height):
+        return TokenRefusal(
+            reason="AspectRatioTooExtreme",
+            message=f"video size {width}x{height}: the engine accepts an aspect ratio of at most {MAX_ASPECT}; crop it",
+        )
+    columns, rows = _fit_whole(taken, width, height, shape) if shape.whole else _fit_frame(width, height, shape)
+    groups, per_group = ceil_div(taken, shape.group), columns * rows
+    embeds = groups * per_group
+    length = embeds + sum(_stamp_tokens(stamp) + _TAGS for stamp in _stamps(indices, fps, shape.group))
+    return VideoTokens(
+        embed_tokens=embeds,
+        placeholder_length=length,
+        prompt_tokens=length + _TAGS,
+        vit_patches=embeds * shape.merge_size**2,
+        frames=taken,
+        resized=(columns * shape.unit, rows * shape.unit),
+        grid=(groups, columns, rows),
+    )
+
+
+def _check_frames(frames: int, fps: float, shape: VideoShape) -> TokenRefusal | None:
+    if not 0 < fps < math.inf:
+        return TokenRefusal(
+            reason="InvalidVideo",
+            message=f"a frame rate of {fps}: the engine samples by time; give the frames per second of the file",
+        )
+    if frames < shape.group:
+        return TokenRefusal(
+            reason="InvalidVideo",
+            message=f"a video of {frames} frames: the engine needs at least {shape.group}; send it as an image",
+        )
+    return None
+
+
+def _sample_even(frames: int, fps: float) -> int:
+    """Return how many frames Qwen2-VL's loader takes; its division can come out one above the even number."""
+    wanted = min(max(frames / fps * _LOADER_FPS, _MIN_FRAMES), min(_MAX_FRAMES, frames) // 2 * 2)
+    even = math.floor(wanted / 2) * 2
+    return math.ceil(frames / (frames / even))
+
+
+def _sample_whole(frames: int, fps: float, shape: VideoShape) -> list[int]:
+    """Return the frames that Qwen3-VL's loader takes; where that is all, its processor samples once more."""
+    taken = min(max(int(frames / fps * _LOADER_FPS), _MIN_FRAMES), _MAX_FRAMES, frames)
+    if taken == frames:
+        taken = min(max(int(frames / fps * shape.fps), shape.min_frames), shape.max_frames, frames)
+    step = (frames - 1) / (taken - 1) if taken > 1 else 0.0
+    return [*(round(number * step) for number in range(taken - 1)), frames - 1 if taken > 1 else 0]
+
+
+def _stamps(indices: list[int], fps: float, group: int) -> list[float]:
+    """Return the seconds that each group is stamped with: the middle of its first and last frame."""
+    padded = indices + indices[-1:] * (-len(indices) % group)
+    return [(padded[first] / fps + padded[first + group - 1] / fps) / 2 for first in range(0, len(padded), group)]
+
+
+def _stamp_tokens(seconds: float) -> int:
+    """Return the tokens of a time stamp such as ``<12.3 seconds>``."""
+    return len(f"{seconds:.1f}") + _STAMP_TEXT_TOKENS
+
+
+def _fit_frame(width: int, height: int, shape: VideoShape) -> tuple[int, int]:
+    return fit_grid(width, height, GridShape(shape.unit, shape.merge_size, shape.min_pixels, shape.max_pixels))
+
+
+def _lift_short_side(width: int, height: int, unit: int) -> tuple[int, int]:
+    """Return the size after a side shorter than one unit is scaled up to it, in the engine's floating point."""
+    if min(width, height) >= unit:
+        return width, height
+    scale = max(unit / height, unit / width)
+    return int(width * scale), int(height * scale)
+
+
+def _fit_whole(frames: int, width: int, height: int, shape: VideoShape) -> tuple[int, int]:
+    """Return (columns, rows) of one group where the limits hold for all frames together."""
+    unit = shape.unit
+    columns, rows = round(width / unit), round(height / unit)
+    pixels = round(frames / shape.group) * shape.group * columns * rows * unit**2
+    if pixels > shape.max_pixels:
+        scale = math.sqrt(frames * height * width / shape.max_pixels)
+        return max(1, math.floor(width / scale / unit)), max(1, math.floor(height / scale / unit))
+    if pixels < shape.min_pixels:
+        scale = math.sqrt(shape.min_pixels / (frames * height * width))
+        return math.ceil(width * scale / unit), math.ceil(height * scale / unit)
+    return columns, rows
+
+
+def _most_dummy_frames(per_group: int, max_model_len: int, group: int) -> int:
+    """Return the frames of Qwen2-VL's dummy: as many as fit ``max_model_len``, at most 14, at least one."""
+    return max(1, min(max_model_len // per_group * group, _MAX_DUMMY_FRAMES))
+
+
+@lru_cache(maxsize=1024)
+def _most_of_frames(shape: VideoShape) -> int:
+    """Return the most tokens of a video whose frames are resized one by one."""
+
+    def count(width: int, height: int) -> int:
+        columns, rows = _fit_frame(width, height, shape)
+        return columns * rows
+
+    limits = Limits(shape.unit, shape.min_pixels, shape.max_pixels, MAX_ASPECT, MAX_DECODED_PIXELS)
+    return ceil_div(_MAX_FRAMES, shape.group) * largest_image(limits, count)[0]
+
+
+@lru_cache(maxsize=1024)
+def _most_of_whole(shape: VideoShape) -> int:
+    """Return a bound on the tokens of a video whose frames share one pixel limit, over all numbers of frames."""
+    square, most = shape.unit**2, 0
+    for frames in range(shape.group, _MAX_FRAMES + 1):
+        # The rule rounds the frames to whole groups, halves to even, so an odd number can pass as fewer.
+        counted = round(frames / shape.group) * shape.group
+        inside = shape.max_pixels // (counted * square)
+        # A very long frame keeps one row while its long side follows the root of the limit.
+        shrunk = max(1, math.isqrt(shape.max_pixels * MAX_ASPECT // frames) // shape.unit)
+        per_group = max(inside, shape.max_pixels // (frames * square), shrunk, _most_enlarged(frames, shape))
+        most = max(most, ceil_div(frames, shape.group) * per_group)
+    return most
+
+
+def _most_enlarged(frames: int, shape: VideoShape) -> int:
+    """Return a bound on the tokens of a group whose frames are enlarged: both sides are rounded up."""
+    floor, unit, most = shape.min_pixels / frames, shape.unit, 0
+    lowest = math.sqrt(floor / MAX_ASPECT)
+    for rows in range(max(1, math.floor(lowest / unit)), math.isqrt(math.ceil(floor)) // unit + 3):
+        short = max((rows - 1) * unit, lowest)
+        most = max(most, rows * (math.ceil(floor / short / unit) + 1))
+    return most

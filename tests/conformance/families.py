@@ -1,13 +1,13 @@
 """Turns rows about images into bound rules, one group for each (family, server settings)."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conformance.vectors import find_file, read_document, read_rows
+from tests.conformance.vectors import DATA, find_file, read_document, read_rows
 from vlm_operator.catalogue.load import find_model, model_ids
 from vlm_operator.sizing.tokens import BUILDERS, ImageRule, ServerSettings, TokenRefusal, bind_rule
 
@@ -31,7 +31,7 @@ class Group:
         return bind_rule(self.architecture, config, _processor(self.files, model), settings, model)
 
     def shipped(self) -> ImageRule | TokenRefusal:
-        return self.bind(ServerSettings(config_format=self.settings.config_format))
+        return self.bind(replace(self.settings, mm_processor_kwargs={}, hf_overrides={}))
 
 
 def _processor(files: dict[str, Any], model: str) -> dict[str, Any]:
@@ -45,6 +45,7 @@ def read_groups(folder: Path, name: str) -> list[Group]:
     if find_file(folder, name) is None:
         return []
     families = read_document(folder, "family_configs.json")
+    lengths = _read_lengths(folder)
     groups: dict[str, Group] = {}
     for row in read_rows(folder, name):
         other = row.get("other_server_args") or {}
@@ -55,12 +56,18 @@ def read_groups(folder: Path, name: str) -> list[Group]:
             ]
         )
         if key not in groups:
-            groups[key] = _make_group(key, row, families.get(row["family"], {}))
+            groups[key] = _make_group(key, row, families.get(row["family"], {}), lengths.get(row["family"]))
         groups[key].rows.append(row)
     return list(groups.values())
 
 
-def _make_group(name: str, row: dict[str, Any], files: dict[str, Any]) -> Group:
+def _read_lengths(folder: Path) -> dict[str, int]:
+    """Return the model length that each family was run with; only the rows of the maxima state it."""
+    rows = read_rows(folder if find_file(folder, "max_tokens.jsonl") else DATA, "max_tokens.jsonl")
+    return {row["family"]: row["max_model_len"] for row in rows if row.get("max_model_len")}
+
+
+def _make_group(name: str, row: dict[str, Any], files: dict[str, Any], max_model_len: int | None) -> Group:
     other = row.get("other_server_args") or {}
     mistral = "params.json" in files or row["family"].endswith("_mistral_format")
     architectures = files.get("config.json", {}).get("architectures") or ["?"]
@@ -72,6 +79,7 @@ def _make_group(name: str, row: dict[str, Any], files: dict[str, Any]) -> Group:
             mm_processor_kwargs=row["mm_processor_kwargs"],
             hf_overrides=other.get("hf_overrides", {}),
             config_format="mistral" if mistral else "auto",
+            max_model_len=max_model_len,
         ),
         files=files,
     )

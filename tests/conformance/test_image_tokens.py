@@ -72,7 +72,8 @@ def test_maximum(maximum_group: Group) -> None:
         assert rule.reason == "SettingMismatch" or "error" in str(row), rule.message
         return
     maximum = rule.maximum()
-    assert maximum.engine_tokens == row["max_tokens_image_only"]["image"]
+    if "max_tokens_image_only" in row:  # an architecture that the engine dropped has no such figure
+        assert maximum.engine_tokens == row["max_tokens_image_only"]["image"]
     if row.get("start_up_dummy_embed_tokens") is not None:
         assert maximum.dummy_tokens == row["start_up_dummy_embed_tokens"]
     if row.get("dummy_image_size") is not None:

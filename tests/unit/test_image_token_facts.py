@@ -91,14 +91,19 @@ def test_a_refusal_names_value_limit_and_way_out() -> None:
 @pytest.mark.parametrize(
     ("architecture", "config", "kwargs", "reason"),
     [
-        ("MllamaForConditionalGeneration", {}, {}, "ArchitectureDropped"),
+        ("QWenLMHeadModel", {}, {}, "ArchitectureDropped"),
         ("Nobody", {}, {}, "UnknownArchitecture"),
         ("InternVLChatModel", INTERNVL_CONFIG, {"max_dynamic_patch": 4}, "StartupFails"),
         ("InternVLChatModel", INTERNVL_CONFIG, {"typo": 4}, "StartupFails"),
         ("InternVLChatModel", {**INTERNVL_CONFIG, "max_dynamic_patch": 10**9}, {}, "InvalidSetting"),
         ("InternVLChatModel", {}, {}, "MissingProcessorValue"),
         ("InternVLChatModel", {**INTERNVL_CONFIG, "downsample_ratio": float("nan")}, {}, "InvalidSetting"),
-        ("InternVLChatModel", {**INTERNVL_CONFIG, "force_image_size": 7}, {}, "InvalidSetting"),
+        (
+            "InternVLChatModel",
+            {**INTERNVL_CONFIG, "vision_config": {"image_size": 7, "patch_size": 14}},
+            {},
+            "InvalidSetting",
+        ),
         ("LlavaForConditionalGeneration", LLAVA_CONFIG, {"crop_size": 672}, "SettingMismatch"),
         ("LlavaForConditionalGeneration", {}, {}, "UnsupportedVisionTower"),
         ("Qwen2VLForConditionalGeneration", QWEN_CONFIG, {}, "MissingProcessorValue"),

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.limits import check_size
-from vlm_operator.sizing.tokens.tiles import closest_grid, grids
+from vlm_operator.sizing.tokens.tile_grids import closest_grid, grids
 from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
 
 _SEPARATOR: Final = 1

@@ -1,25 +1,23 @@
-"""Square tiles on the grid closest in aspect, plus a thumbnail: InternVL (remote-code format).
+"""Square tiles on a grid chosen for the image, plus a view of the whole: InternVL and the families built like it.
 
-Of all grids with ``min_tiles`` to ``max_tiles`` tiles the one closest to the image's aspect ratio is taken;
-of equally close ones a larger grid wins only if the image has more than half its area. Tokens = (tiles +
-thumbnail) x (tile size / patch size) squared x downsample ratio squared, with a start and an end token inside
-the placeholder. Source: the InternVL processor and processing information of the engine.
+A grid of ``min_tiles`` to ``max_tiles`` tiles is chosen (module ``tile_grids``). Tokens = (tiles + thumbnail) x tokens
+per tile; an image of one tile has no thumbnail. A start and an end token stand around them and, in some families, one
+tag with each view. In a model with cross-attention the tokens stay out of the prompt, where one token marks the image.
+Source: the InternVL and Nemotron processors of the engine, the GOT-OCR2, Cohere2Vision, Llama 4 and Mllama processors
+of ``transformers``.
 """
 
-import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, Literal, NamedTuple
+from typing import ClassVar, Final, Literal, NamedTuple
 
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.limits import check_size
+from vlm_operator.sizing.tokens.tile_grids import Choice, choose_grid, grids
 from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
 
 _TAGS: Final = 2
-_TOKENIZERS_WITH_VIDEO: Final = frozenset({"qwen2", "qwen3", "qwen3_moe", "gpt_oss"})
-"""Text models whose tokenizer has the video token: the engine then builds InternVL's video processor too."""
-_TILE_KEYS: Final = frozenset({"min_dynamic_patch", "max_dynamic_patch", "dynamic_image_size", "use_thumbnail"})
 _MOST_TILES: Final = 1000
 """The engine lists all grids in cubic time, so larger limits are of no use."""
 
@@ -27,7 +25,7 @@ Lever = Literal["hf_overrides", "mm_processor_kwargs"]
 
 
 class TileShape(NamedTuple):
-    """What the count depends on; ``max_tiles`` does not count the thumbnail."""
+    """What the count depends on; ``max_tiles`` does not count the thumbnail, ``tags_per_view`` stand in the prompt."""
 
     tile_size: int
     tokens_per_tile: int
@@ -35,51 +33,99 @@ class TileShape(NamedTuple):
     min_tiles: int
     max_tiles: int
     thumbnail: bool
+    choice: Choice = "closest"
+    tags_per_view: int = 0
+
+
+def largest_grid(shape: TileShape) -> tuple[int, int]:
+    """Return the dummy's grid where the engine lists all grids of the tiles."""
+    listed = (1, 1) if shape.choice == "single" else (shape.min_tiles, shape.max_tiles)
+    return max(grids(*listed), key=lambda grid: grid[0] * grid[1])
+
+
+def largest_listed_grid(shape: TileShape) -> tuple[int, int]:
+    """Return the dummy's grid where the engine counts the thumbnail as a tile when it lists the grids.
+
+    No longer grid is taken, but the list, and with it the first grid of most tiles, may have another order.
+    """
+    if not shape.thumbnail or shape.max_tiles == 1 or shape.choice == "single":
+        return largest_grid(shape)
+    listed = grids(shape.min_tiles, shape.max_tiles + 1)
+    return next(grid for grid in listed if grid[0] * grid[1] == shape.max_tiles)
+
+
+def column(shape: TileShape) -> tuple[int, int]:
+    """Return the dummy's grid where the engine stacks all tiles."""
+    return 1, shape.max_tiles
+
+
+def one_tile(_: TileShape) -> tuple[int, int]:
+    """Return the dummy's grid where the engine believes that images are not cut."""
+    return 1, 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tiles(ImageRule):
-    """The rule bound to one model and its settings; ``lever`` is the flag through which the cap works."""
+    """The rule bound to one model and its settings.
+
+    Attributes:
+        lever: The flag through which the cap works.
+        cap_name: The setting that limits the tiles.
+        dummy_grid: The size of the engine's dummy image in tiles.
+    """
 
     shape: TileShape
-    lever: Lever
+    lever: Lever = "mm_processor_kwargs"
+    cap_name: str = "max_dynamic_patch"
+    dummy_grid: Callable[[TileShape], tuple[int, int]] = largest_listed_grid
 
     def count_image(self, width: int, height: int) -> ImageTokens | TokenRefusal:
         """Count one image of ``width`` x ``height`` pixels."""
         return _count(width, height, self.shape)
 
     def maximum(self) -> MaximumTokens:
-        """Return the largest image: the first grid of most tiles, in the engine's order."""
-        columns, rows = max(grids(self.shape.min_tiles, self.shape.max_tiles), key=lambda grid: grid[0] * grid[1])
-        size = (columns * self.shape.tile_size, rows * self.shape.tile_size)
-        tiles = columns * rows + int(self.shape.thumbnail and columns * rows > 1)
+        """Return the largest image, one that fills the largest grid, and the engine's dummy."""
+        shape = self.shape
+        true, true_size = self._fill(largest_grid(shape))
+        dummy, dummy_size = self._fill(self.dummy_grid(shape))
         return MaximumTokens(
-            true_tokens=tiles * self.shape.tokens_per_tile,
-            true_size=size,
-            engine_tokens=tiles * self.shape.tokens_per_tile,
-            dummy_size=size,
-            dummy_tokens=tiles * self.shape.tokens_per_tile,
-            dummy_patches=tiles * self.shape.patches_per_tile,
+            true_tokens=true.embed_tokens,
+            true_size=true_size,
+            engine_tokens=dummy.embed_tokens,
+            dummy_size=dummy_size,
+            dummy_tokens=dummy.embed_tokens,
+            dummy_patches=dummy.vit_patches,
         )
+
+    def _fill(self, grid: tuple[int, int]) -> tuple[ImageTokens, tuple[int, int]]:
+        """Return the count and the size of an image as large as ``grid``."""
+        size = (grid[0] * self.shape.tile_size, grid[1] * self.shape.tile_size)
+        return _measure(*size, self.shape), size
 
     def parts(self, tokens: ImageTokens) -> tuple[Part, ...]:
         """Return the tiles, the thumbnail and the tags."""
         columns, rows = tokens.grid or (1, 1)
         tiles, each = columns * rows, self.shape.tokens_per_tile
-        thumbnail = Part("thumbnail", (tokens.tiles or tiles) - tiles, each)
-        return Part("tile", tiles, each), thumbnail, Part("start and end", _TAGS, 1, embedded=False)
+        views = tokens.tiles or tiles
+        return (
+            Part("tile", tiles, each),
+            Part("thumbnail", views - tiles, each),
+            Part("tag of a view", views, self.shape.tags_per_view, embedded=False),
+            Part("start and end", _TAGS, 1, embedded=False),
+        )
 
     @property
     def cap(self) -> Cap:
         """The limit on tiles. The grid follows the aspect ratio, so that fewer tiles may keep more pixels."""
         most = self.shape.max_tiles
-        return Cap(name="max_dynamic_patch", value=most, tighter=range(self.shape.min_tiles, most), monotone=False)
+        tighter = range(0) if self.shape.choice == "single" else range(self.shape.min_tiles, most)
+        return Cap(name=self.cap_name, value=most, tighter=tighter, monotone=False)
 
     def with_cap(self, value: int) -> "Tiles":
         """Return the rule with at most ``value`` tiles, the thumbnail not counted."""
-        given = {"max_dynamic_patch": value}
+        given = {self.cap_name: value}
         if self.lever == "mm_processor_kwargs":
-            settings = caps.with_kwarg(self.settings, ("max_dynamic_patch",), given)
+            settings = caps.with_kwarg(self.settings, (self.cap_name,), given)
         else:
             settings = replace(self.settings, hf_overrides=reading.merge(self.settings.hf_overrides, given))
         return replace(self, settings=settings, shape=self.shape._replace(max_tiles=value))
@@ -87,113 +133,84 @@ class Tiles(ImageRule):
     def kept_pixels(self, width: int, height: int) -> int:
         """Return the area of the tiles, the thumbnail not counted."""
         shape = self.shape
-        columns, rows = closest_grid(width, height, shape.tile_size, grids(shape.min_tiles, shape.max_tiles))
+        columns, rows = choose_grid(shape.choice, width, height, shape.tile_size, shape.min_tiles, shape.max_tiles)
         return columns * rows * shape.tile_size**2
 
 
-def build_internvl(source: reading.Source) -> ImageRule:
-    """Bind InternVL's rule; which flag works depends on the tokenizer of the text model."""
-    given = source.settings.mm_processor_kwargs
-    kind = reading.find(source.config, "llm_config.model_type") or reading.find(source.config, "text_config.model_type")
-    lever: Lever = "hf_overrides" if kind in _TOKENIZERS_WITH_VIDEO else "mm_processor_kwargs"
-    _refuse_internvl_kwargs(source, given, _TILE_KEYS if lever == "mm_processor_kwargs" else frozenset())
-    values = {key: given.get(key, source.config.get(key)) for key in _TILE_KEYS}
-    return Tiles(
-        settings=source.settings, model_id=source.model_id, shape=_read_tile_shape(source, values), lever=lever
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedTiles(Tiles):
+    """Tiles whose maximum the engine works out by itself, so that a hint does not lower it."""
+
+    hint_lowers_budget: ClassVar[bool] = False
 
 
-def _read_tile_shape(source: reading.Source, values: Mapping[str, Any]) -> TileShape:
-    config, name = source.config, source.model_id
-    dynamic = reading.boolean("dynamic_image_size", values["dynamic_image_size"])
-    least = reading.first_int(name, (values, "min_dynamic_patch"))
-    most = reading.first_int(name, (values, "max_dynamic_patch"))
-    if dynamic and not least <= most <= _MOST_TILES:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanvasTiles(Tiles):
+    """Tiles of a canvas that the image is padded to, not stretched."""
+
+    def kept_pixels(self, width: int, height: int) -> int:
+        """Return the area of the image on its canvas; enlarging it adds no detail."""
+        shape = self.shape
+        columns, rows = choose_grid(shape.choice, width, height, shape.tile_size, shape.min_tiles, shape.max_tiles)
+        most_width, most_height = columns * shape.tile_size, rows * shape.tile_size
+        if width <= most_width and height <= most_height:
+            return width * height
+        if most_width * height <= most_height * width:
+            return most_width * max(1, height * most_width // width)
+        return most_height * max(1, width * most_height // height)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrossAttentionTiles(CanvasTiles):
+    """Tiles that reach the text through cross-attention: in the prompt one token stands for the image."""
+
+    def count_image(self, width: int, height: int) -> ImageTokens | TokenRefusal:
+        """Count one image of ``width`` x ``height`` pixels."""
+        counted = _count(width, height, self.shape)
+        if isinstance(counted, TokenRefusal):
+            return counted
+        return counted._replace(placeholder_length=1, prompt_tokens=1)
+
+    def parts(self, tokens: ImageTokens) -> tuple[Part, ...]:
+        """Return the tiles, which are embedded outside the prompt, and the token in the prompt."""
+        return (
+            Part("tile, outside the prompt", tokens.tiles or 1, self.shape.tokens_per_tile),
+            Part("image", 1, 1, embedded=False),
+        )
+
+
+def tile_limits(model_id: str, least: int, most: int, name: str) -> tuple[int, int]:
+    """Return the limits on tiles.
+
+    Raises:
+        Refused: They leave no grid or too many; ``name`` is the setting of the upper one.
+    """
+    if not least <= most <= _MOST_TILES:
         raise reading.Refused(
             "InvalidSetting",
-            f"max_dynamic_patch is {most}, but must lie between min_dynamic_patch ({least}) and {_MOST_TILES}, above "
-            "which the engine lists grids for minutes; correct it",
+            f"{model_id or 'the model'}: {name} is {most}, but must lie between the lower limit on tiles ({least}) and "
+            f"{_MOST_TILES}, above which the engine lists grids for minutes; correct it",
         )
-    tile_size = reading.first_int(name, (config, "force_image_size"), (config, "vision_config.image_size"))
-    side = reading.divide(
-        "vision_config.patch_size",
-        tile_size,
-        reading.first_int(source.model_id, (source.config, "vision_config.patch_size")),
-    )
-    ratio = reading.positive_number("downsample_ratio", config.get("downsample_ratio"))
-    tokens = int(side**2 * ratio**2)
-    if tokens < 1:
-        raise reading.Refused(
-            "InvalidSetting", f"downsample_ratio is {ratio}, which leaves no token of a tile; correct it"
-        )
-    return TileShape(
-        tile_size=tile_size,
-        tokens_per_tile=tokens,
-        patches_per_tile=side**2,
-        min_tiles=least if dynamic else 1,
-        max_tiles=most if dynamic else 1,
-        thumbnail=reading.boolean("use_thumbnail", values["use_thumbnail"]),
-    )
-
-
-def _refuse_internvl_kwargs(source: reading.Source, given: Mapping[str, Any], known: Collection[str]) -> None:
-    for key, value in given.items():
-        if key not in known:
-            override = {key: value} if key in _TILE_KEYS else {"max_dynamic_patch": 4}
-            raise reading.Refused(
-                "StartupFails",
-                f"mm_processor_kwargs.{key} = {value!r} stops the server of {source.model_id or 'this InternVL'} from "
-                f"starting (TypeError); set it with --hf-overrides '{json.dumps(override)}' instead",
-            )
+    return least, most
 
 
 @lru_cache(maxsize=65536)
 def _count(width: int, height: int, shape: TileShape) -> ImageTokens | TokenRefusal:
-    refusal = check_size(width, height)
-    if refusal is not None:
-        return refusal
-    columns, rows = closest_grid(width, height, shape.tile_size, grids(shape.min_tiles, shape.max_tiles))
-    tiles = columns * rows
-    if shape.thumbnail and tiles > 1:
-        tiles += 1
-    tokens = tiles * shape.tokens_per_tile
+    return check_size(width, height) or _measure(width, height, shape)
+
+
+def _measure(width: int, height: int, shape: TileShape) -> ImageTokens:
+    columns, rows = choose_grid(shape.choice, width, height, shape.tile_size, shape.min_tiles, shape.max_tiles)
+    views = columns * rows
+    if shape.thumbnail and views > 1:
+        views += 1
+    embed = views * shape.tokens_per_tile
+    prompt = embed + _TAGS + views * shape.tags_per_view
     return ImageTokens(
-        embed_tokens=tokens,
-        placeholder_length=tokens + _TAGS,
-        prompt_tokens=tokens + _TAGS,
-        vit_patches=tiles * shape.patches_per_tile,
-        tiles=tiles,
+        embed_tokens=embed,
+        placeholder_length=prompt,
+        prompt_tokens=prompt,
+        vit_patches=views * shape.patches_per_tile,
+        tiles=views,
         grid=(columns, rows),
     )
-
-
-@lru_cache(maxsize=256)
-def grids(min_tiles: int, max_tiles: int) -> tuple[tuple[int, int], ...]:
-    """Return all (columns, rows) with ``min_tiles`` to ``max_tiles`` tiles, fewest tiles first.
-
-    The engine sorts a set, so grids of equally many tiles come in the order in which a set of small integer
-    pairs iterates, and that order decides the dummy image: collect them in a set that grows the same way.
-    """
-    found: set[tuple[int, int]] = set()
-    for side in range(min_tiles, max_tiles + 1):
-        for columns in range(1, side + 1):
-            # Grids that fit a shorter side are already in the set, but for the first side.
-            lowest = 1 if side in (columns, min_tiles) else side
-            for rows in range(lowest, min(side, max_tiles // columns) + 1):
-                if columns * rows >= min_tiles:
-                    found.add((columns, rows))
-    return tuple(sorted(found, key=lambda grid: grid[0] * grid[1]))
-
-
-def closest_grid(width: int, height: int, tile_size: int, candidates: tuple[tuple[int, int], ...]) -> tuple[int, int]:
-    """Return the grid closest in aspect ratio; ties go to the later grid if the image has half its area."""
-    aspect = width / height
-    twice_area = 2 * width * height
-    best, nearest = (1, 1), float("inf")
-    for columns, rows in candidates:
-        distance = abs(aspect - columns / rows)
-        if distance < nearest:
-            best, nearest = (columns, rows), distance
-        elif distance == nearest and twice_area > tile_size * tile_size * columns * rows:
-            best = (columns, rows)
-    return best

@@ -8,11 +8,15 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """Server flags that change how images are processed; empty mappings mean the shipped settings."""
+    """Server flags that change how images are processed; empty mappings mean the shipped settings.
+
+    ``max_model_len`` matters to the few rules that give an image what the context leaves; None is the checkpoint's own.
+    """
 
     mm_processor_kwargs: Mapping[str, Any] = field(default_factory=dict)
     hf_overrides: Mapping[str, Any] = field(default_factory=dict)
     config_format: Literal["auto", "mistral"] = "auto"
+    max_model_len: int | None = None
 
 
 class ImageTokens(NamedTuple):

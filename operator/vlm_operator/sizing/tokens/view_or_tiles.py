@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.limits import check_size
-from vlm_operator.sizing.tokens.tiles import closest_grid, grids
+from vlm_operator.sizing.tokens.tile_grids import closest_grid, grids
 from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
 from vlm_operator.units import ceil_div
 

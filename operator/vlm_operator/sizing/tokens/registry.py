@@ -11,6 +11,7 @@ from vlm_operator.sizing.tokens import (
     fixed,
     longest_edge,
     native_grid,
+    overlap_crops,
     pan_scan,
     reading,
     slices,
@@ -95,6 +96,8 @@ BUILDERS: Final[Mapping[str, Builder]] = {
     "StepVLForConditionalGeneration": windows.build_step3,
     "Step3p7ForConditionalGeneration": windows.build_step3,
     "Step5ForConditionalGeneration": windows.build_step3,
+    "Molmo2ForConditionalGeneration": overlap_crops.build_molmo2,
+    "MolmoForCausalLM": overlap_crops.build_molmo,
 }
 
 _MISTRAL_FORMAT: Final = frozenset(

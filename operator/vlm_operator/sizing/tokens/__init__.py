@@ -10,6 +10,7 @@ from vlm_operator.sizing.tokens.types import (
     ServerSettings,
     TokenRefusal,
 )
+from vlm_operator.sizing.tokens.video import VideoMaximum, VideoRule, VideoTokens, bind_video_rule
 
 __all__ = [
     "BUILDERS",
@@ -20,5 +21,9 @@ __all__ = [
     "Part",
     "ServerSettings",
     "TokenRefusal",
+    "VideoMaximum",
+    "VideoRule",
+    "VideoTokens",
     "bind_rule",
+    "bind_video_rule",
 ]

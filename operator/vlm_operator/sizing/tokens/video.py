@@ -235,18 +235,19 @@ def _count(frames: int, fps: float, width: int, height: int, shape: VideoShape) 
     refusal = check_size(width, height) or _check_frames(frames, fps, shape)
     if refusal is not None:
         return refusal
-    if shape.whole:
-        indices = _sample_whole(frames, fps, shape)
-        taken = len(indices)
-        width, height = _lift_short_side(width, height, shape.unit)
-    else:
-        indices, taken = [], _sample_even(frames, fps)
-    if max(width, height) > MAX_ASPECT * min(width, height):
+    wide, high = _lift_short_side(width, height, shape.unit) if shape.whole else (width, height)
+    if max(wide, high) > MAX_ASPECT * min(wide, high):
         return TokenRefusal(
             reason="AspectRatioTooExtreme",
             message=f"video size {width}x{height}: the engine accepts an aspect ratio of at most {MAX_ASPECT}; crop it",
         )
-    columns, rows = _fit_whole(taken, width, height, shape) if shape.whole else _fit_frame(width, height, shape)
+    if shape.whole:
+        indices = _sample_whole(frames, fps, shape)
+        taken = len(indices)
+        columns, rows = _fit_whole(taken, wide, high, shape)
+    else:
+        indices, taken = [], _sample_even(frames, fps)
+        columns, rows = _fit_frame(wide, high, shape)
     groups, per_group = ceil_div(taken, shape.group), columns * rows
     embeds = groups * per_group
     length = embeds + sum(_stamp_tokens(stamp) + _TAGS for stamp in _stamps(indices, fps, shape.group))

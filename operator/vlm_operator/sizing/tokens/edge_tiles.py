@@ -1,0 +1,196 @@
+"""The long side at a fixed length, cut into square tiles, plus an overview: Idefics3 and SmolVLM.
+
+Every image, a small one too, is resized so that its long side has ``longest_edge`` pixels (at most 4,096) and its short
+side an even number, and then stretched to whole tiles. Tokens = (tiles + 1) x tokens per tile, those of one tile where
+one is enough. Each view has two tags, the image one at its end, and each row of tiles a line break; the break after the
+last row and the one before the overview are one token. Source: Idefics3 and SmolVLM processors of ``transformers`` and
+the processing information of the engine.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from vlm_operator.sizing.tokens import caps, reading
+from vlm_operator.sizing.tokens.limits import check_size
+from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.units import ceil_div
+
+_TAGS_PER_VIEW: Final = 2
+_LONGEST: Final = 4096
+_MOST_TAGGED: Final = 6
+"""The tokenizers have a tag for each tile of up to six rows and columns."""
+_KEYS: Final = frozenset({"size", "do_image_splitting", "max_image_size"})
+
+
+class EdgeTileShape(NamedTuple):
+    """What the count depends on; an image that is not cut has one tile."""
+
+    longest_edge: int
+    tile_size: int
+    tokens_per_tile: int
+    patches_per_tile: int
+    cuts: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeTiles(ImageRule):
+    """The rule bound to one model and its settings."""
+
+    shape: EdgeTileShape
+
+    def count_image(self, width: int, height: int) -> ImageTokens | TokenRefusal:
+        """Count one image of ``width`` x ``height`` pixels."""
+        return _count(width, height, self.shape)
+
+    def maximum(self) -> MaximumTokens:
+        """Return the largest image: any square, such as the engine's dummy of one tile."""
+        side = self.shape.tile_size
+        square = _measure(_tile_grid(side, side, self.shape), self.shape)
+        return MaximumTokens(
+            true_tokens=square.embed_tokens,
+            true_size=(side, side),
+            engine_tokens=square.embed_tokens,
+            dummy_size=(side, side),
+            dummy_tokens=square.embed_tokens,
+            dummy_patches=square.vit_patches,
+        )
+
+    def parts(self, tokens: ImageTokens) -> tuple[Part, ...]:
+        """Return the tiles, the overview, their tags and the breaks."""
+        views, each = tokens.tiles or 1, self.shape.tokens_per_tile
+        return (
+            Part("tile", views - 1, each),
+            Part("overview", 1, each),
+            Part("tags of a view", views, _TAGS_PER_VIEW, embedded=False),
+            Part("row breaks", tokens.grid[1] if tokens.grid and views > 1 else 0, 1, embedded=False),
+            Part("end", 1, 1, embedded=False),
+        )
+
+    @property
+    def cap(self) -> Cap:
+        """The length of the long side, in whole tiles: at other lengths the engine miscounts some images."""
+        shape = self.shape
+        tighter = range(shape.tile_size, shape.longest_edge, shape.tile_size) if shape.cuts else range(0)
+        return Cap(name="size.longest_edge", value=shape.longest_edge, tighter=tighter)
+
+    def with_cap(self, value: int) -> "EdgeTiles":
+        """Return the rule with ``value`` pixels on the long side."""
+        settings = caps.with_kwarg(self.settings, ("size",), {"size": {"longest_edge": value}})
+        return replace(self, settings=settings, shape=self.shape._replace(longest_edge=value))
+
+    def kept_pixels(self, width: int, height: int) -> int:
+        """Return the area of the image as resized, at most that of the image itself: enlarging adds no detail."""
+        if not self.shape.cuts:
+            return min(width * height, self.shape.tile_size**2)
+        resized_width, resized_height = _resize(width, height, self.shape.longest_edge)
+        return min(width * height, resized_width * resized_height)
+
+
+def build_idefics3(source: reading.Source) -> ImageRule:
+    """Bind the rule of Idefics3 or SmolVLM; the defaults are those of their processor classes."""
+    given, scoped = _split(source)
+    reading.refuse_unknown(given, _KEYS)
+    reading.refuse_unknown(scoped, _KEYS)
+    reading.refuse_changed(scoped, source.processor, "give it outside images_kwargs")
+    reading.refuse_changed(
+        {key: value for key, value in given.items() if key == "max_image_size"}, source.processor, "drop it"
+    )
+    name, files, config = source.model_id, source.processor, source.config
+    shipped_size = files.get("size", {"longest_edge": 1456})
+    longest = reading.first_int(name, ({"size": given.get("size", shipped_size)}, "size.longest_edge"))
+    tile_size = reading.first_int(name, (files, "max_image_size.longest_edge"), default=364)
+    cuts = reading.boolean("do_image_splitting", given.get("do_image_splitting", files.get("do_image_splitting", True)))
+    if cuts and ceil_div(min(longest, _LONGEST), tile_size) > _MOST_TAGGED:
+        raise reading.Refused(
+            "InvalidSetting",
+            f"size.longest_edge is {longest}, which cuts more than {_MOST_TAGGED} tiles of {tile_size} pixels a side: "
+            f"their tags are not in the vocabulary and cannot be counted; set at most {_MOST_TAGGED * tile_size}",
+        )
+    patch_size = reading.first_int(name, (config, "vision_config.patch_size"))
+    patches = reading.divide("vision_config.patch_size", tile_size, patch_size) ** 2
+    tokens = reading.first_int(name, (files, "image_seq_len"), default=169)
+    features = patches // reading.first_int(name, (config, "scale_factor"), default=2) ** 2
+    if features != tokens:
+        raise reading.Refused(
+            "SettingMismatch",
+            f"{name or 'the model'}: the tower makes {features} features of a tile, but image_seq_len takes {tokens} "
+            "tokens for it, and requests would fail; take the files from the checkpoint",
+        )
+    shape = EdgeTileShape(
+        longest_edge=longest, tile_size=tile_size, tokens_per_tile=tokens, patches_per_tile=patches, cuts=cuts
+    )
+    return EdgeTiles(settings=source.settings, model_id=name, shape=shape)
+
+
+def _split(source: reading.Source) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the flat and the scoped processor settings."""
+    given = dict(source.settings.mm_processor_kwargs)
+    reading.flatten_images_kwargs(source.settings)
+    return given, given.pop("images_kwargs", {})
+
+
+@lru_cache(maxsize=65536)
+def _count(width: int, height: int, shape: EdgeTileShape) -> ImageTokens | TokenRefusal:
+    refusal = check_size(width, height)
+    if refusal is not None:
+        return refusal
+    grid = _tile_grid(width, height, shape)
+    if shape.cuts and grid != _pixel_grid(width, height, shape):
+        return TokenRefusal(
+            reason="SettingMismatch",
+            message=f"image size {width}x{height}: at size.longest_edge {shape.longest_edge} the engine counts other "
+            f"tiles than it cuts, and the request would fail; set a multiple of {shape.tile_size}",
+        )
+    return _measure(grid, shape)
+
+
+def _measure(grid: tuple[int, int], shape: EdgeTileShape) -> ImageTokens:
+    columns, rows = grid
+    tiles = columns * rows
+    views = tiles + 1 if tiles > 1 else 1
+    embed = views * shape.tokens_per_tile
+    prompt = embed + views * _TAGS_PER_VIEW + (rows if tiles > 1 else 0) + 1
+    return ImageTokens(
+        embed_tokens=embed,
+        placeholder_length=prompt,
+        prompt_tokens=prompt,
+        vit_patches=views * shape.patches_per_tile,
+        tiles=views,
+        grid=grid,
+    )
+
+
+def _tile_grid(width: int, height: int, shape: EdgeTileShape) -> tuple[int, int]:
+    """Return (columns, rows) of tiles as the prompt counts them."""
+    if not shape.cuts:
+        return 1, 1
+    width, height = _resize(width, height, shape.longest_edge)
+    return ceil_div(width, shape.tile_size), ceil_div(height, shape.tile_size)
+
+
+def _pixel_grid(width: int, height: int, shape: EdgeTileShape) -> tuple[int, int]:
+    """Return (columns, rows) of tiles as the image is cut: its short side follows the long one to whole tiles."""
+    width, height = _resize(width, height, shape.longest_edge)
+    aspect = width / height
+    side = ceil_div(max(width, height), shape.tile_size)
+    long = side * shape.tile_size
+    if width >= height:
+        return side, ceil_div(int(long / aspect), shape.tile_size)
+    return ceil_div(int(long * aspect), shape.tile_size), side
+
+
+def _resize(width: int, height: int, longest_edge: int) -> tuple[int, int]:
+    """Return (width, height) with ``longest_edge`` pixels on the long side, at most 4,096."""
+    width, height = _scale(width, height, longest_edge, even=True)
+    return _scale(width, height, _LONGEST, even=False) if longest_edge > _LONGEST else (width, height)
+
+
+def _scale(width: int, height: int, long: int, *, even: bool) -> tuple[int, int]:
+    # The processors compute in floating point and cut off; so must this.
+    aspect = width / height
+    short = math.floor(long / aspect if width >= height else long * aspect)
+    short = max(1, short + short % 2 if even else short)
+    return (long, short) if width >= height else (short, long)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from vlm_operator.cli.arguments import pixel_size
+from vlm_operator.cli.exif import is_turned
 from vlm_operator.cli.inputs import read_lines
 from vlm_operator.errors import InputError, Problem
 
@@ -134,6 +135,8 @@ def _read_header(path: Path) -> Size:
             if not head.startswith(_SIGNATURES) or (head.startswith(b"RIFF") and head[8:] != b"WEBP"):
                 raise _UnreadableError("not a PNG, JPEG, WebP, GIF, BMP or TIFF file" if head else "an empty file")
             width, height = imagesize.get(stream)
+            if is_turned(stream, head):
+                width, height = height, width
     except OSError as error:
         raise _UnreadableError(f"cannot be read: {error.strerror or error}") from None
     if min(width, height) < 1:

@@ -61,3 +61,11 @@ def find_floor(rule: ImageRule, counts: Mapping[Size, int], *, min_pixels: int |
     mix = count_mix(rule, counts)
     step = measure_cap(rule, capped, mix) if capped is not None and mix.counted else None
     return Floor(min_pixels=min_pixels, min_tokens=min_tokens, step=step, tightened=capped is not rule)
+
+
+def no_cap_message(model: str) -> str:
+    """Return why no cap is offered and what helps instead."""
+    return (
+        f"{model}: no setting caps the images of this family in pixels and count alike, so there is none to offer; "
+        "scale images down before sending them"
+    )

@@ -86,8 +86,7 @@ def figures(distribution: Mapping[int, int]) -> dict[str, int]:
         reached += distribution[value]
         while waiting and reached * 100 >= total * waiting[0]:
             found[f"p{waiting.pop(0)}"] = value
-        found["max"] = value
-    return found
+    return found | {"max": max(distribution)} if distribution else found
 
 
 def histogram(distribution: Mapping[int, int]) -> list[Bin]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from vlm_operator.cli.image_sizes import Size
-from vlm_operator.cli.token_answer import Answer, Floor
+from vlm_operator.cli.token_answer import Answer, Floor, no_cap_message
 from vlm_operator.cli.token_mix import Step, figures, histogram
 from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, TokenRefusal
 
@@ -17,10 +17,12 @@ def document_of(answer: Answer) -> dict[str, Any]:
     else:
         document |= _summary(answer)
     document |= _rule(answer.rule)
-    if answer.trade:
+    if answer.over_cap:
         document["caps"] = [_step(step) for step in answer.trade]
     if answer.floor is not None:
         document["tightestCap"] = _floor(answer.floor)
+    if answer.rule.cap is None and (answer.over_cap or answer.floor is not None):
+        document["noCap"] = no_cap_message(answer.model)
     return document
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from vlm_operator.cli.image_sizes import Size
 from vlm_operator.cli.output import COLUMNS, Style
 from vlm_operator.cli.text import MARGIN, bar, count, fold, percent, table
-from vlm_operator.cli.token_answer import Answer, Floor
+from vlm_operator.cli.token_answer import Answer, Floor, no_cap_message
 from vlm_operator.cli.token_mix import Step, engine_flags, figures, histogram
 from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, TokenRefusal
 
@@ -27,10 +27,11 @@ def screen_of(answer: Answer, style: Style) -> list[str]:
         lines += _labelled("ignored", f"the engine ignores {ignored} for this model; the counts are without")
     if answer.explain:
         lines += _explain_rule(answer.rule)
+    lines += _left_out(answer, style)
     if answer.trade:
         lines += ["", *_trade(answer)]
     elif answer.rule.cap is None and answer.over_cap:
-        lines += ["", *_no_cap(answer.model)]
+        lines += ["", *fold(f"✘ {no_cap_message(answer.model)}", COLUMNS)]
     if answer.floor is not None:
         lines += ["", *_floor(answer, answer.floor)]
     return lines
@@ -99,7 +100,7 @@ def _summary(answer: Answer, style: Style) -> list[str]:
         if answer.explain:
             size, item, _ = max(mix.counted, key=lambda entry: entry[1].embed_tokens)
             lines += ["", f"the largest: {size[0]}×{size[1]}", *_explain(answer.rule, size, item)]
-    return [*lines, *_left_out(answer, style)]
+    return lines
 
 
 def _histogram(distribution: dict[int, int], images: int) -> list[str]:
@@ -113,9 +114,9 @@ def _histogram(distribution: dict[int, int], images: int) -> list[str]:
 
 
 def _left_out(answer: Answer, style: Style) -> list[str]:
-    """Name the images that are refused and the files that gave no size."""
+    """Name the images that are refused and the files that gave no size; single images are answered by themselves."""
     lines: list[str] = []
-    refused = answer.mix.refused
+    refused = [] if answer.each else answer.mix.refused
     if refused:
         images = sum(number for _, _, number in refused)
         lines += ["", f"{count(images, 'image')} refused:"]
@@ -149,7 +150,7 @@ def _explain_rule(rule: ImageRule) -> list[str]:
     lines += _labelled("profiled", f"{width}×{height}, which takes {most.dummy_tokens:,} tokens")
     cap = rule.cap
     if cap is None:
-        return lines + _labelled("cap", "no setting of this family caps images; scale them down before sending")
+        return lines + _labelled("cap", "none that works for this family; scale images down before sending them")
     if not cap.tighter:
         return lines + _labelled("cap", f"{cap.name} is {cap.value:,}, its tightest value")
     lines += _labelled("cap", f"{cap.name} is {cap.value:,} and works down to {cap.tighter[0]:,}")
@@ -187,7 +188,7 @@ def _floor(answer: Answer, floor: Floor) -> list[str]:
     floor_text = f"at least {' and '.join(wanted)} of each image, or all that it has"
     cap, step = answer.rule.cap, floor.step
     if cap is None:
-        return _no_cap(answer.model)
+        return fold(f"✘ {no_cap_message(answer.model)}", COLUMNS)
     if step is None:
         return fold(f"✘ no image was counted, so there is nothing that {cap.name} could be set for", COLUMNS)
     if not floor.tightened:
@@ -202,14 +203,6 @@ def _floor(answer: Answer, floor: Floor) -> list[str]:
 
 def _comma(values: Mapping[str, int]) -> list[str]:
     return [f"{value:,}" for value in values.values()]
-
-
-def _no_cap(model: str) -> list[str]:
-    return fold(
-        f"✘ {model}: no setting caps the images of this family in pixels and count alike, so there is none to offer; "
-        "scale images down before sending them",
-        COLUMNS,
-    )
 
 
 def _labelled(label: str, text: str) -> list[str]:

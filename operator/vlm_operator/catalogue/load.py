@@ -16,7 +16,7 @@ import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from vlm_operator.catalogue.labels import spellings
-from vlm_operator.catalogue.types import GpuCard, Licence, ModelCard
+from vlm_operator.catalogue.types import EngineCard, GpuCard, Licence, ModelCard
 from vlm_operator.errors import CatalogueError
 
 _MOST_NAMES = 3
@@ -100,6 +100,20 @@ def find_licence(model_id: str) -> Licence | None:
     matching = ((prefix, entry) for entry in all_licences() for prefix in entry.prefixes if model_id.startswith(prefix))
     longest = max(matching, key=lambda pair: len(pair[0]), default=None)
     return None if longest is None else longest[1]
+
+
+@cache
+def find_engine(version: str) -> EngineCard:
+    """The flags of one release of the engine.
+
+    Raises:
+        CatalogueError: There is no such release, or its file is invalid.
+    """
+    stem = f"vllm-{version}"
+    if stem not in _stems("engines"):
+        known = ", ".join(name.removeprefix("vllm-") for name in _stems("engines"))
+        raise CatalogueError(f"engine version {version!r} is not in the catalogue, which knows {known}")
+    return _read("engines", stem, EngineCard)
 
 
 @cache
@@ -213,6 +227,8 @@ def validate_all() -> list[str]:
         except CatalogueError as error:
             problems.append(str(error))
     try:
+        for stem in _stems("engines"):
+            find_engine(stem.removeprefix("vllm-"))
         prefixes = [prefix for entry in all_licences() for prefix in entry.prefixes]
         problems += [f"{_LICENCES}: {p} is named twice" for p in sorted(set(prefixes)) if prefixes.count(p) > 1]
     except CatalogueError as error:

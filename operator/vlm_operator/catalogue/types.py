@@ -67,6 +67,36 @@ class Licence(_Entry):
         return jurisdiction in excluded or (jurisdiction == "EU" and bool(excluded & EU_MEMBERS))
 
 
+class EngineFlag(_Entry):
+    """One flag of ``vllm serve`` as its own parser has it.
+
+    ``choices`` are refused by the parser, ``bounds`` (ge, gt, le, lt) when the engine configures itself; with
+    ``accepts_none`` an empty value or None means unset.
+    """
+
+    names: Annotated[tuple[str, ...], Field(min_length=1)]
+    dest: str
+    kind: Literal[
+        "switch", "int", "int with suffix", "int with suffix or auto", "float", "str", "json", "object", "json or str"
+    ]
+    negative_names: tuple[str, ...] = ()
+    nargs: Literal["?", "+"] | None = None
+    repeatable: bool = False
+    accepts_none: bool = False
+    choices: tuple[str | int, ...] = ()
+    known_values: tuple[str, ...] = ()
+    bounds: dict[Literal["ge", "gt", "le", "lt"], float] = {}
+    default: Any = None
+
+
+class EngineCard(_Entry):
+    """One release of the engine and its flags."""
+
+    version: str
+    provenance: Provenance
+    flags: tuple[EngineFlag, ...]
+
+
 class Price(_Entry):
     """The lowest on-demand price of one GPU-hour, in US dollars."""
 

@@ -132,8 +132,8 @@ def test_a_video_that_the_engine_cannot_take_is_refused(
 @pytest.mark.parametrize(
     ("version", "kwargs", "reason"),
     [
-        ("3VL", {"fps": 1}, "VideoNotCounted"),
-        ("3VL", {"videos_kwargs": {"fps": 1}}, "VideoNotCounted"),
+        ("3VL", {"videos_kwargs": {"typo": 1}}, "UnknownSetting"),
+        ("3VL", {"videos_kwargs": 7}, "InvalidSetting"),
         ("2VL", {"size": {"longest_edge": 1003520}}, "StartupFails"),
         ("2VL", {"max_pixel": 1}, "UnknownSetting"),
         ("2VL", {"max_pixels": "many"}, "InvalidSetting"),
@@ -143,6 +143,19 @@ def test_a_setting_that_is_not_counted_is_refused(version: str, kwargs: dict[str
     refusal = bind(version, **kwargs)
     assert isinstance(refusal, TokenRefusal)
     assert refusal.reason == reason
+
+
+@pytest.mark.parametrize("kwargs", [{"fps": 1}, {"videos_kwargs": {"num_frames": 8}}])
+def test_a_setting_of_the_sampling_leaves_the_maximum_but_no_count(kwargs: dict[str, Any]) -> None:
+    refusal = rule("3VL", **kwargs).count_video(300, 30, 640, 480)
+    assert isinstance(refusal, TokenRefusal)
+    assert refusal.reason == "VideoNotCounted"
+    assert rule("3VL", **kwargs).maximum(32768) == rule("3VL").maximum(32768)
+
+
+def test_a_scoped_setting_stands_above_a_flat_one() -> None:
+    scoped = {"max_pixels": 200704, "videos_kwargs": {"max_pixels": 1310720}}
+    assert count("3VL", 300, 30, 1280, 720, **scoped) == count("3VL", 300, 30, 1280, 720, max_pixels=1310720)
 
 
 def test_qwen3_vl_without_values_for_videos_is_refused() -> None:

@@ -20,9 +20,9 @@ from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, Maximu
 from vlm_operator.units import ceil_div
 
 MAX_ASPECT: Final = 200
-_PIXEL_KEYS: Final = ("min_pixels", "max_pixels", "size")
-_VIDEO_KEYS: Final = frozenset({"fps", "num_frames", "min_frames", "max_frames", "videos_kwargs"})
-"""Settings of videos; images do not see them."""
+PIXEL_SETTINGS: Final = ("min_pixels", "max_pixels", "size")
+SAMPLING_SETTINGS: Final = ("fps", "num_frames", "min_frames", "max_frames")
+"""Settings of how a video is sampled; images see neither them nor ``videos_kwargs``."""
 
 
 class GridShape(NamedTuple):
@@ -76,7 +76,7 @@ class NativeGrid(ImageRule):
         kwargs = self.settings.mm_processor_kwargs
         if {"min_pixels", "size"} & (set(kwargs) | set(kwargs.get("images_kwargs", {}))):
             given["min_pixels"] = self.shape.min_pixels
-        settings = caps.with_kwarg(self.settings, _PIXEL_KEYS, given)
+        settings = caps.with_kwarg(self.settings, PIXEL_SETTINGS, given)
         return replace(self, settings=settings, shape=self.shape._replace(max_pixels=value))
 
     def kept_pixels(self, width: int, height: int) -> int:
@@ -96,7 +96,7 @@ def build_native_grid(
         vision_config: Dotted path of the vision section in config.json.
     """
     given = reading.flatten_images_kwargs(source.settings)
-    reading.refuse_unknown(given, {"min_pixels", "max_pixels", "size"} | _VIDEO_KEYS)
+    reading.refuse_unknown(given, (*PIXEL_SETTINGS, *SAMPLING_SETTINGS, "videos_kwargs"))
     size = read_size(source, given, completes_size=completes_size)
     override = {key: given[key] for key in ("min_pixels", "max_pixels") if given.get(key) is not None}
     name, processor = source.model_id, source.processor

@@ -1,7 +1,7 @@
 """Video tokens of the Qwen-VL families: which frames the engine takes from a file, and what they cost.
 
-The engine's loader samples two frames per second, at least 4 and at most 768. Qwen2-VL takes an even number and
-resizes each frame as an image; Qwen3-VL resizes all frames together, so that ``max_pixels`` bounds the whole video.
+The engine takes two frames per second (``video_sampling``). Qwen2-VL resizes each frame as an image; Qwen3-VL resizes
+all frames together, so that ``max_pixels`` bounds the whole video.
 Then ``group`` frames (2) make one grid of tokens, the last frame repeated where one is missing. Qwen3-VL puts a time
 stamp, a start and an end token around every grid, and both put a start and an end token around the video.
 
@@ -25,6 +25,8 @@ from vlm_operator.sizing.tokens.largest_grid import Limits, largest_image
 from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS, check_size
 from vlm_operator.sizing.tokens.native_grid import (
     MAX_ASPECT,
+    PIXEL_SETTINGS,
+    SAMPLING_SETTINGS,
     GridShape,
     build_native_grid,
     fit_grid,
@@ -32,15 +34,20 @@ from vlm_operator.sizing.tokens.native_grid import (
     read_size,
 )
 from vlm_operator.sizing.tokens.types import ServerSettings, TokenRefusal
+from vlm_operator.sizing.tokens.video_sampling import (
+    LOADER_FPS,
+    MAX_FRAMES,
+    MIN_FRAMES,
+    Resampling,
+    sample_even,
+    sample_whole,
+    stamp_tokens,
+    stamps,
+)
 from vlm_operator.units import ceil_div
 
-_LOADER_FPS: Final = 2
-_MIN_FRAMES: Final = 4
-_MAX_FRAMES: Final = 768
 _MAX_DUMMY_FRAMES: Final = 14
 _TAGS: Final = 2
-_STAMP_TEXT_TOKENS: Final = 3
-"""``<``, `` seconds`` and ``>``; each digit and the point are one token more."""
 
 _PER_FRAME: Final = frozenset({"Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration"})
 _WHOLE: Final = frozenset(
@@ -104,9 +111,7 @@ class VideoShape(NamedTuple):
         min_pixels: Pixels below which frames are enlarged; of the whole video where ``whole``.
         max_pixels: Pixels above which frames are shrunk; of the whole video where ``whole``.
         whole: Are all frames resized together and stamped with their time (Qwen3-VL)?
-        fps: Frames per second that the processor samples where the loader handed it every frame.
-        min_frames: Fewest frames that it then takes.
-        max_frames: Most frames that it then takes.
+        resampling: What the processor samples from a short video, where ``whole``.
     """
 
     unit: int
@@ -115,22 +120,35 @@ class VideoShape(NamedTuple):
     min_pixels: int
     max_pixels: int
     whole: bool
-    fps: float = _LOADER_FPS
-    min_frames: int = _MIN_FRAMES
-    max_frames: int = _MAX_FRAMES
+    resampling: Resampling = Resampling()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoRule:
-    """The video rule bound to one model and its settings; ``image`` is what its images are counted with."""
+    """The video rule bound to one model and its settings.
+
+    Attributes:
+        settings: Server flags.
+        model_id: For messages.
+        shape: What the count depends on.
+        image: What the images of the same server are counted with.
+        sampled_by: Settings of the sampling; under them videos have a maximum, but are not counted one by one.
+    """
 
     settings: ServerSettings
     model_id: str
     shape: VideoShape
     image: GridShape
+    sampled_by: tuple[str, ...] = ()
 
     def count_video(self, frames: int, frames_per_second: float, width: int, height: int) -> VideoTokens | TokenRefusal:
         """Count a file of ``frames`` frames of ``width`` x ``height`` pixels at its own frame rate."""
+        if self.sampled_by:
+            return TokenRefusal(
+                reason="VideoNotCounted",
+                message=f"{self.model_id or 'this model'}: videos are counted as the engine samples them by itself, "
+                f"and not under {', '.join(self.sampled_by)} of mm_processor_kwargs; drop it",
+            )
         return _count(frames, frames_per_second, width, height, self.shape)
 
     def maximum(self, max_model_len: int) -> VideoMaximum:
@@ -184,21 +202,34 @@ def bind_video_rule(
     try:
         lifted = replace(source, processor=registry.lift_image_processor(processor))
         image = build_native_grid(lifted, completes_size=whole).shape
-        shape = _read_shape(source, image, whole=whole)
+        given = _flatten_videos_kwargs(settings)
+        shape = _read_shape(source, given, image, whole=whole)
     except reading.Refused as refused:
         return refused.refusal
-    return VideoRule(settings=settings, model_id=model_id, shape=shape, image=image)
+    sampled_by = tuple(key for key in SAMPLING_SETTINGS if key in given)
+    return VideoRule(settings=settings, model_id=model_id, shape=shape, image=image, sampled_by=sampled_by)
 
 
-def _read_shape(source: reading.Source, image: GridShape, *, whole: bool) -> VideoShape:
-    given = {key: value for key, value in source.settings.mm_processor_kwargs.items() if key != "images_kwargs"}
-    for key in given:
-        if key not in ("min_pixels", "max_pixels", "size"):
-            raise reading.Refused(
-                "VideoNotCounted",
-                f"mm_processor_kwargs.{key}: videos are counted as the engine samples them by itself, and not under "
-                "this setting; drop it, or set the video limit to 0",
-            )
+def _flatten_videos_kwargs(settings: ServerSettings) -> dict[str, Any]:
+    """Return the processor settings with the scoped form ``videos_kwargs`` laid over the flat one.
+
+    Raises:
+        Refused: ``videos_kwargs`` is not an object, or has a key that the engine would ignore.
+    """
+    scoped = settings.mm_processor_kwargs.get("videos_kwargs", {})
+    if not isinstance(scoped, Mapping):
+        raise reading.Refused(
+            "InvalidSetting", f"mm_processor_kwargs.videos_kwargs is {scoped!r}, but must be an object of settings"
+        )
+    known = (*PIXEL_SETTINGS, *SAMPLING_SETTINGS)
+    reading.refuse_unknown(
+        {f"videos_kwargs.{key}": value for key, value in scoped.items()}, {f"videos_kwargs.{key}" for key in known}
+    )
+    flat = {key: value for key, value in settings.mm_processor_kwargs.items() if key in known}
+    return reading.merge(flat, scoped)
+
+
+def _read_shape(source: reading.Source, given: Mapping[str, Any], image: GridShape, *, whole: bool) -> VideoShape:
     size = read_size(source, given, completes_size=whole)
     files = source.processor.get("video_processor")
     if files is None and not whole:
@@ -223,11 +254,12 @@ def _read_shape(source: reading.Source, image: GridShape, *, whole: bool) -> Vid
     if not whole:
         return shape
     # These three have class defaults in Qwen3VLVideoProcessor, which Qwen3.5's file relies on.
-    return shape._replace(
-        fps=reading.positive_number("fps", files.get("fps") or _LOADER_FPS),
-        min_frames=reading.first_int(name, (files, "min_frames"), default=_MIN_FRAMES),
-        max_frames=reading.first_int(name, (files, "max_frames"), default=_MAX_FRAMES),
+    resampling = Resampling(
+        fps=reading.positive_number("fps", files.get("fps") or LOADER_FPS),
+        min_frames=reading.first_int(name, (files, "min_frames"), default=MIN_FRAMES),
+        max_frames=reading.first_int(name, (files, "max_frames"), default=MAX_FRAMES),
     )
+    return shape._replace(resampling=resampling)
 
 
 @lru_cache(maxsize=65536)
@@ -242,15 +274,15 @@ def _count(frames: int, fps: float, width: int, height: int, shape: VideoShape) 
             message=f"video size {width}x{height}: the engine accepts an aspect ratio of at most {MAX_ASPECT}; crop it",
         )
     if shape.whole:
-        indices = _sample_whole(frames, fps, shape)
+        indices = sample_whole(frames, fps, shape.resampling)
         taken = len(indices)
         columns, rows = _fit_whole(taken, wide, high, shape)
     else:
-        indices, taken = [], _sample_even(frames, fps)
+        indices, taken = [], sample_even(frames, fps)
         columns, rows = _fit_frame(wide, high, shape)
     groups, per_group = ceil_div(taken, shape.group), columns * rows
     embeds = groups * per_group
-    length = embeds + sum(_stamp_tokens(stamp) + _TAGS for stamp in _stamps(indices, fps, shape.group))
+    length = embeds + sum(stamp_tokens(stamp) + _TAGS for stamp in stamps(indices, fps, shape.group))
     return VideoTokens(
         embed_tokens=embeds,
         placeholder_length=length,
@@ -274,33 +306,6 @@ def _check_frames(frames: int, fps: float, shape: VideoShape) -> TokenRefusal | 
             message=f"a video of {frames} frames: the engine needs at least {shape.group}; send it as an image",
         )
     return None
-
-
-def _sample_even(frames: int, fps: float) -> int:
-    """Return how many frames Qwen2-VL's loader takes; its division can come out one above the even number."""
-    wanted = min(max(frames / fps * _LOADER_FPS, _MIN_FRAMES), min(_MAX_FRAMES, frames) // 2 * 2)
-    even = math.floor(wanted / 2) * 2
-    return math.ceil(frames / (frames / even))
-
-
-def _sample_whole(frames: int, fps: float, shape: VideoShape) -> list[int]:
-    """Return the frames that Qwen3-VL's loader takes; where that is all, its processor samples once more."""
-    taken = min(max(int(frames / fps * _LOADER_FPS), _MIN_FRAMES), _MAX_FRAMES, frames)
-    if taken == frames:
-        taken = min(max(int(frames / fps * shape.fps), shape.min_frames), shape.max_frames, frames)
-    step = (frames - 1) / (taken - 1) if taken > 1 else 0.0
-    return [*(round(number * step) for number in range(taken - 1)), frames - 1 if taken > 1 else 0]
-
-
-def _stamps(indices: list[int], fps: float, group: int) -> list[float]:
-    """Return the seconds that each group is stamped with: the middle of its first and last frame."""
-    padded = indices + indices[-1:] * (-len(indices) % group)
-    return [(padded[first] / fps + padded[first + group - 1] / fps) / 2 for first in range(0, len(padded), group)]
-
-
-def _stamp_tokens(seconds: float) -> int:
-    """Return the tokens of a time stamp such as ``<12.3 seconds>``."""
-    return len(f"{seconds:.1f}") + _STAMP_TEXT_TOKENS
 
 
 def _fit_frame(width: int, height: int, shape: VideoShape) -> tuple[int, int]:
@@ -343,14 +348,14 @@ def _most_of_frames(shape: VideoShape) -> int:
         return columns * rows
 
     limits = Limits(shape.unit, shape.min_pixels, shape.max_pixels, MAX_ASPECT, MAX_DECODED_PIXELS)
-    return ceil_div(_MAX_FRAMES, shape.group) * largest_image(limits, count)[0]
+    return ceil_div(MAX_FRAMES, shape.group) * largest_image(limits, count)[0]
 
 
 @lru_cache(maxsize=1024)
 def _most_of_whole(shape: VideoShape) -> int:
     """Return a bound on the tokens of a video whose frames share one pixel limit, over all numbers of frames."""
     square, most = shape.unit**2, 0
-    for frames in range(shape.group, _MAX_FRAMES + 1):
+    for frames in range(shape.group, MAX_FRAMES + 1):
         # The rule rounds the frames to whole groups, halves to even, so an odd number can pass as fewer.
         counted = round(frames / shape.group) * shape.group
         inside = shape.max_pixels // (counted * square)

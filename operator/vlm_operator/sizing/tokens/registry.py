@@ -20,6 +20,7 @@ from vlm_operator.sizing.tokens import (
     tiles_internvl,
     tiles_nemotron,
     tiles_processor,
+    tiles_twice,
     view_or_tiles,
     windows,
 )
@@ -70,6 +71,7 @@ BUILDERS: Final[Mapping[str, Builder]] = {
     "NemotronH_Nano_Omni_Reasoning_V3": tiles_nemotron.build_nemotron_h,
     "NemotronH_Super_Omni_Reasoning_V3": tiles_nemotron.build_nemotron_h,
     "NemotronH_Omni_Reasoning_V3": tiles_nemotron.build_nemotron_h,
+    "H2OVLChatModel": tiles_twice.build_h2ovl,
     "InternVLForConditionalGeneration": tiles_processor.build_internvl_hf,
     "InternS1ForConditionalGeneration": tiles_processor.build_internvl_hf,
     "AyaVisionForConditionalGeneration": tiles_processor.build_aya,

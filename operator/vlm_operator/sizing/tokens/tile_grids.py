@@ -27,8 +27,9 @@ def choose_grid(
     if choice == "closest":
         return closest_grid(width, height, tile_size, candidates)
     if choice == "coverage":
-        return _best_covering_grid(width, height, tile_size, candidates)
-    scales = [min(columns * tile_size / width, rows * tile_size / height) for columns, rows in candidates]
+        return _best_covering_grid(width, height, _covers(tile_size, min_tiles, max_tiles))
+    canvases = _canvases(tile_size, min_tiles, max_tiles)
+    scales = [x if (x := across / width) < (y := down / height) else y for across, down in canvases]
     if choice != "fit":
         # Rounding a double quotient of such small integers to single precision is the single-precision quotient.
         scales = array("f", scales).tolist()
@@ -70,16 +71,30 @@ def closest_grid(width: int, height: int, tile_size: int, candidates: tuple[tupl
     return best
 
 
+@lru_cache(maxsize=256)
+def _canvases(tile_size: int, min_tiles: int, max_tiles: int) -> tuple[tuple[int, int], ...]:
+    """Return the (width, height) in pixels of each grid."""
+    return tuple((columns * tile_size, rows * tile_size) for columns, rows in grids(min_tiles, max_tiles))
+
+
+@lru_cache(maxsize=256)
+def _covers(tile_size: int, min_tiles: int, max_tiles: int) -> tuple[tuple[tuple[int, int], float, int], ...]:
+    """Return each grid with its aspect and its area in pixels."""
+    return tuple(
+        ((columns, rows), columns / rows, columns * rows * tile_size * tile_size)
+        for columns, rows in grids(min_tiles, max_tiles)
+    )
+
+
 def _best_covering_grid(
-    width: int, height: int, tile_size: int, candidates: tuple[tuple[int, int], ...]
+    width: int, height: int, covers: tuple[tuple[tuple[int, int], float, int], ...]
 ) -> tuple[int, int]:
     """Return the grid with the largest product of aspect match and covered area, the first of equals."""
     aspect, area = width / height, width * height
     best, highest = (1, 1), 0.0
-    for columns, rows in candidates:
-        ratio = columns / rows
-        cover = min(columns * rows * tile_size * tile_size / area, _ENOUGH_COVER)
-        score = cover * min(ratio / aspect, aspect / ratio)
+    for grid, ratio, pixels in covers:
+        cover = x if (x := pixels / area) < _ENOUGH_COVER else _ENOUGH_COVER
+        score = cover * (x if (x := ratio / aspect) < (y := aspect / ratio) else y)
         if score > highest:
-            best, highest = (columns, rows), score
+            best, highest = grid, score
     return best

@@ -85,6 +85,14 @@ def test_a_processor_with_its_own_rate_thins_a_video_that_the_loader_took_whole(
     assert thinned.frames == 20
 
 
+def test_a_processor_that_leaves_one_frame_is_refused() -> None:
+    bound = bind("3VL", {**QWEN3, "video_processor": {**QWEN3_VIDEO, "max_frames": 1}})
+    assert isinstance(bound, VideoRule)
+    refusal = bound.count_video(4, 2, 320, 320)
+    assert isinstance(refusal, TokenRefusal)
+    assert refusal.reason == "InvalidVideo"
+
+
 def test_a_flat_cap_holds_for_the_whole_video_of_qwen3_vl_and_each_frame_of_qwen2_vl() -> None:
     assert count("3VL", 300, 30, 1280, 720, max_pixels=1310720).embed_tokens <= 1310720 // 2 // 1024
     assert count("2VL", 300, 30, 1280, 720, max_pixels=200704).embed_tokens <= 10 * 256
@@ -115,6 +123,7 @@ def test_five_frames_of_qwen3_vl_exceed_the_engines_maximum() -> None:
         ("2VL", (1, 30, 640, 480), "InvalidVideo"),
         ("3VL", (300, 0, 640, 480), "InvalidVideo"),
         ("3VL", (300, float("nan"), 640, 480), "InvalidVideo"),
+        ("3VL", (300, 1e-300, 640, 480), "InvalidVideo"),
         ("2VL", (300, 30, 4000, 19), "AspectRatioTooExtreme"),
         ("3VL", (300, 30, 10, 3000), "AspectRatioTooExtreme"),
         ("2VL", (300, 30, 0, 480), "InvalidImageSize"),

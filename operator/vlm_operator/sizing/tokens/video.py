@@ -48,6 +48,9 @@ from vlm_operator.units import ceil_div
 
 _MAX_DUMMY_FRAMES: Final = 14
 _TAGS: Final = 2
+_SLOWEST_FPS: Final = 1e-3
+_FASTEST_FPS: Final = 1e6
+"""Rates outside are mistakes, not files."""
 
 _PER_FRAME: Final = frozenset({"Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration"})
 _WHOLE: Final = frozenset(
@@ -276,6 +279,8 @@ def _count(frames: int, fps: float, width: int, height: int, shape: VideoShape) 
     if shape.whole:
         indices = sample_whole(frames, fps, shape.resampling)
         taken = len(indices)
+        if taken < shape.group:
+            return _refuse_frames(taken, shape.group)
         columns, rows = _fit_whole(taken, wide, high, shape)
     else:
         indices, taken = [], sample_even(frames, fps)
@@ -295,17 +300,20 @@ def _count(frames: int, fps: float, width: int, height: int, shape: VideoShape) 
 
 
 def _check_frames(frames: int, fps: float, shape: VideoShape) -> TokenRefusal | None:
-    if not 0 < fps < math.inf:
+    if not _SLOWEST_FPS <= fps <= _FASTEST_FPS:
         return TokenRefusal(
             reason="InvalidVideo",
-            message=f"a frame rate of {fps}: the engine samples by time; give the frames per second of the file",
+            message=f"a frame rate of {fps}: the engine samples by time; give the frames per second of the file, "
+            f"from {_SLOWEST_FPS} to {_FASTEST_FPS}",
         )
-    if frames < shape.group:
-        return TokenRefusal(
-            reason="InvalidVideo",
-            message=f"a video of {frames} frames: the engine needs at least {shape.group}; send it as an image",
-        )
-    return None
+    return _refuse_frames(frames, shape.group) if frames < shape.group else None
+
+
+def _refuse_frames(frames: int, group: int) -> TokenRefusal:
+    return TokenRefusal(
+        reason="InvalidVideo",
+        message=f"a video of {frames} frames: the engine needs at least {group}; send it as an image",
+    )
 
 
 def _fit_frame(width: int, height: int, shape: VideoShape) -> tuple[int, int]:

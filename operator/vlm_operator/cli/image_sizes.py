@@ -185,6 +185,8 @@ def _read_fields(fields: Mapping[str, Any]) -> tuple[Size, int]:
 
 
 def _as_size(text: str) -> Size | None:
+    if text.isdecimal():
+        return None
     try:
         return pixel_size(text)
     except argparse.ArgumentTypeError:

@@ -73,16 +73,18 @@ def _explain(rule: ImageRule, size: Size, item: ImageTokens) -> list[str]:
 
 def _parts(rule: ImageRule, item: ImageTokens) -> list[str]:
     """Return the terms of the sum, one a row, and what they add up to."""
+    parts = [part for part in rule.parts(item) if part.count * part.tokens]
     cells = [
-        (
-            part.label if part.embedded else f"{part.label} (text)",
-            f"{part.count:,} × {part.tokens:,}",
-            f"{part.count * part.tokens:,}",
-        )
-        for part in rule.parts(item)
-        if part.count
+        (part.label, f"{part.count:,} × {part.tokens:,}", f"{part.count * part.tokens:,}")
+        for part in parts
+        if part.embedded
     ]
-    cells.append(("in the prompt", "", f"{item.prompt_tokens:,}"))
+    cells.append(("image tokens", "=", f"{item.embed_tokens:,}"))
+    text = [part for part in parts if not part.embedded]
+    cells += [
+        (f"{part.label} (text)", f"{part.count:,} × {part.tokens:,}", f"{part.count * part.tokens:,}") for part in text
+    ]
+    cells.append(("in the prompt", "=", f"{item.prompt_tokens:,}"))
     lines = table(cells, right=(1, 2))
     return [f"{MARGIN}{'' if at else 'tokens':<{_LABEL}}{line}" for at, line in enumerate(lines)]
 
@@ -152,10 +154,11 @@ def _explain_rule(rule: ImageRule) -> list[str]:
     if cap is None:
         return lines + _labelled("cap", "none that works for this family; scale images down before sending them")
     if not cap.tighter:
-        return lines + _labelled("cap", f"{cap.name} is {cap.value:,}, its tightest value")
-    lines += _labelled("cap", f"{cap.name} is {cap.value:,} and works down to {cap.tighter[0]:,}")
+        return lines + _labelled("cap", f"{cap.name} is {_value(cap.value)}, its tightest value")
+    lines += _labelled("cap", f"{cap.name} is {_value(cap.value)} and works down to {_value(cap.tighter[0])}")
     example = max((value for value in cap.tighter if value <= cap.value // 2), default=cap.tighter[0])
-    return lines + _labelled("", f"at {example:,}: {engine_flags(rule.with_cap(example).settings)}")
+    # Flags are never folded, so that they can be pasted.
+    return [*lines, f"{MARGIN}{'':<{_LABEL}}at {_value(example)}: {engine_flags(rule.with_cap(example).settings)}"]
 
 
 def _trade(answer: Answer) -> list[str]:
@@ -170,13 +173,13 @@ def _trade(answer: Answer) -> list[str]:
         lines = wide
     else:
         lines += ["", *(f"{MARGIN}{row[0]}: {flag}" for row, flag in zip(rows[1:], flags[1:], strict=True))]
-    refusing = [f"{step.value:,} refuses {count(step.refused, 'image')}" for step in answer.trade if step.refused]
+    refusing = [f"{_value(step.value)} refuses {count(step.refused, 'image')}" for step in answer.trade if step.refused]
     return lines + [f"{MARGIN}{line}" for line in refusing]
 
 
 def _step_cells(step: Step) -> tuple[str, str, str, str, str]:
     p50, p99, most = (f"{step.tokens[key]:,}" if key in step.tokens else "-" for key in ("p50", "p99", "max"))
-    return f"{step.value:,}", p50, p99, most, f"{step.kept * 100:.1f} %"
+    return _value(step.value), p50, p99, most, f"{step.kept * 100:.1f} %"
 
 
 def _floor(answer: Answer, floor: Floor) -> list[str]:
@@ -192,8 +195,10 @@ def _floor(answer: Answer, floor: Floor) -> list[str]:
     if step is None:
         return fold(f"✘ no image was counted, so there is nothing that {cap.name} could be set for", COLUMNS)
     if not floor.tightened:
-        return fold(f"no {cap.name} below {cap.value:,} keeps {floor_text}; leave it as it is", COLUMNS)
-    lines = fold(f"the smallest {cap.name} that keeps {floor_text}: {step.value:,} (now {cap.value:,})", COLUMNS)
+        return fold(f"no {cap.name} below {_value(cap.value)} keeps {floor_text}; leave it as it is", COLUMNS)
+    lines = fold(
+        f"the smallest {cap.name} that keeps {floor_text}: {_value(step.value)} (now {_value(cap.value)})", COLUMNS
+    )
     before, after = figures(answer.mix.embed_tokens()), step.tokens
     rows = [("image tokens", *before), ("now", *_comma(before)), ("then", *_comma(after))]
     lines += [f"{MARGIN}{line}" for line in table(rows, right=range(1, 5))]
@@ -203,6 +208,11 @@ def _floor(answer: Answer, floor: Floor) -> list[str]:
 
 def _comma(values: Mapping[str, int]) -> list[str]:
     return [f"{value:,}" for value in values.values()]
+
+
+def _value(value: int) -> str:
+    """Return the value of a cap; some families have a switch."""
+    return str(value).lower() if isinstance(value, bool) else f"{value:,}"
 
 
 def _labelled(label: str, text: str) -> list[str]:

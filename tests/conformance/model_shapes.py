@@ -1,11 +1,36 @@
 """Shapes of the checkpoints that the conformance rows name, from ``data/model_configs.json.gz``."""
 
+import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tests.conformance.vectors import find_file, read_document
-from vlm_operator.sizing.shape import ModelShape, ShapeRefusal, read_shape
+from vlm_operator.sizing.shape import ARCHITECTURES, ModelShape, ShapeRefusal, read_shape
+
+WRITTEN_OUT: dict[str, dict[str, Any]] = {
+    "meta-llama/Llama-4-Maverick-17B-128E-Instruct-FP8": {
+        "quant_method": "compressed-tensors",
+        "config_groups": {
+            "group_0": {
+                "targets": ["Linear"],
+                "input_activations": {"num_bits": 8, "type": "float", "strategy": "token", "dynamic": True},
+                "weights": {"num_bits": 8, "type": "float", "strategy": "channel", "dynamic": False},
+            }
+        },
+        "ignore": [
+            "re:.*lm_head",
+            "re:.*self_attn.*",
+            "re:.*router",
+            "re:.*vision_model.*",
+            "re:.*multi_modal_projector.*",
+            "re:.*shared_expert.*",
+            "re:.*mlp\\.(gate|up|down)_proj.*",
+        ],
+    }
+}
+"""Quantisation that a card describes in words; the rows were run with it written out like this."""
 
 
 @cache
@@ -15,14 +40,43 @@ def model_configs(folder: Path) -> dict[str, dict[str, Any]]:
     if find_file(folder, "models.json"):
         for card in read_document(folder, "models.json"):
             found[card["id"]] = card
+    for model, scheme in WRITTEN_OUT.items():
+        if model in found:
+            config = {**found[model]["config"], "quantization_config": scheme}
+            found[model] = {**found[model], "config": config}
     return found
 
 
 @cache
 def shape_of(folder: Path, model: str) -> ModelShape | None:
-    """Return the shape of ``model``, None where it cannot be sized (yet) or its config is not here."""
+    """Return the shape of ``model``, None where it cannot be sized or its config is not here."""
+    found = read_card(folder, model)
+    return None if found is None or isinstance(found, ShapeRefusal) else found
+
+
+def read_card(folder: Path, model: str) -> ModelShape | ShapeRefusal | None:
+    """Return the shape of ``model`` or its refusal; None where its config is not here."""
     card = model_configs(folder).get(model)
-    if card is None:
-        return None
-    shape = read_shape(card["architecture"], card["config"])
-    return None if isinstance(shape, ShapeRefusal) else shape
+    return None if card is None else read_shape(architecture_of(card), card["config"])
+
+
+def architecture_of(card: dict[str, Any]) -> str:
+    """Return the card's architecture; a card that names several forms means the one that is known."""
+    words = re.findall(r"\w+", card["architecture"])
+    return next((word for word in words if word in ARCHITECTURES), str(card["architecture"]))
+
+
+def change_config(config: dict[str, Any], changes: Sequence[str]) -> dict[str, Any]:
+    """Return ``config`` with the changes of a row that are written as ``a.b=number``."""
+    changed = dict(config)
+    for change in changes:
+        found = re.match(r"([\w.]+)=(\d+)", change)
+        if found is None:
+            continue
+        *path, last = found.group(1).split(".")
+        inner = changed
+        for name in path:
+            inner[name] = dict(inner[name])
+            inner = inner[name]
+        inner[last] = int(found.group(2))
+    return changed

@@ -9,34 +9,39 @@ from tests.conformance.vectors import read_rows, vectors_folder
 from vlm_operator.sizing.legality import check_tensor_parallel
 from vlm_operator.sizing.shape import ModelShape
 
-FLOOR = 450
-MODES: tuple[Literal["weights", "data"], ...] = ("weights", "data")
+VERDICTS = 2255
+MODES: dict[str, tuple[Literal["weights", "data"], bool]] = {
+    "mm_encoder_tp_weights": ("weights", False),
+    "mm_encoder_tp_data": ("data", False),
+    "language_model_only": ("weights", False),
+    "expert_parallel": ("weights", True),
+}
+"""Encoder mode and expert parallelism of each verdict; serving the language model alone waives nothing."""
 
 
 def test_every_verdict_is_the_engines(pytestconfig: pytest.Config) -> None:
     folder = vectors_folder(pytestconfig)
     run = 0
-    wrong = []
+    wrong: list[tuple[Any, ...]] = []
     for row in read_rows(folder, "tp_legality.jsonl"):
         shape = shape_of(folder, row["model"])
-        if shape is None:
-            continue
-        for mode in MODES:
-            verdict = row.get(f"mm_encoder_tp_{mode}")
+        for name in MODES:
+            verdict = row.get(name)
             if isinstance(verdict, dict):
                 run += 1
-                wrong += _differences(shape, row, mode, verdict)
+                wrong += [(row["model"], "no shape")] if shape is None else _differences(shape, row, name)
     assert wrong == []
-    assert run >= FLOOR or pytestconfig.getoption("vectors")
+    assert run >= VERDICTS or pytestconfig.getoption("vectors")
 
 
-def _differences(
-    shape: ModelShape, row: dict[str, Any], mode: Literal["weights", "data"], verdict: dict[str, Any]
-) -> list[tuple[Any, ...]]:
-    broken = {violation.rule for violation in check_tensor_parallel(shape, row["tp"], mode)}
-    name = (row["model"], row["tp"], mode)
+def _differences(shape: ModelShape, row: dict[str, Any], name: str) -> list[tuple[Any, ...]]:
+    mode, expert_parallel = MODES[name]
+    verdict = row[name]
+    violations = check_tensor_parallel(shape, row["tp"], mode, expert_parallel=expert_parallel)
+    broken = {violation.rule for violation in violations}
+    case = (row["model"], row["tp"], name)
     if bool(broken) == verdict["legal"]:
-        return [(*name, verdict["legal"], broken)]
+        return [(*case, verdict["legal"], broken)]
     written = {reason["rule"] for reason in verdict["reasons"]}
     # The rows do not always list all reasons, so one shared rule is enough.
-    return [(*name, written, broken)] if written and not written & broken else []
+    return [(*case, written, broken)] if written and not written & broken else []

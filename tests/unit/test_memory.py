@@ -217,12 +217,12 @@ def test_odd_internvit_heads_replicate_the_attention() -> None:
         ("NoSuchModel", {}, "UnknownArchitecture"),
         (
             "Qwen2VLForConditionalGeneration",
-            {"quantization_config": {"quant_method": "awq"}},
-            "QuantisedCheckpoint",
+            {"model_type": "qwen2_vl", "quantization_config": {"quant_method": "bitsandbytes"}},
+            "UnknownQuantisation",
         ),
         ("Qwen2VLForConditionalGeneration", {"model_type": "qwen2_vl"}, "IncompleteConfig"),
         ("MiniCPMV", {"model_type": "minicpmv", "version": 2.0}, "UnknownArchitecture"),
-        ("InternVLChatModel", {"llm_config": {"model_type": "qwen3_moe"}}, "UnknownArchitecture"),
+        ("InternVLChatModel", {"llm_config": {"model_type": "falcon"}}, "UnknownArchitecture"),
         (
             "LlavaForConditionalGeneration",
             {"model_type": "llava", "text_config": {"model_type": "llama"}},

@@ -2,16 +2,23 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import gcd
 from typing import Any, Final, Literal
 
 from vlm_operator.sizing.inventory import GpuKind
-from vlm_operator.sizing.shape import ModelShape, find_text_config
-from vlm_operator.sizing.shape.text import rope, text_model_type
+from vlm_operator.sizing.shape import ModelShape, Scheme, Weight, find_text_config, rope, text_model_type
 
 EncoderMode = Literal["weights", "data"]
 
 BF16_CAPABILITY: Final = (8, 0)
 """The engine runs bfloat16 on compute capability 8.0 and above; every plan renders ``--dtype bfloat16``."""
+
+FP4_BITS: Final = 4
+SMALLEST_REFINED_BLOCK: Final = 32
+"""FP8 blocks of experts are refined down to this size and no further (``fused_moe/oracle/fp8.py:294-395``)."""
+
+NO_INT8_CAPABILITY: Final = (10, 0)
+"""From here on the engine's INT8 matrix products are refused (``cutlass_scaled_mm`` of SM100 and SM120)."""
 
 LENGTH_KEYS: Final = (
     "max_position_embeddings",
@@ -50,31 +57,110 @@ class LengthRefusal:
 
 
 def check_tensor_parallel(
-    shape: ModelShape, tensor_parallel_size: int, encoder_mode: EncoderMode = "weights"
+    shape: ModelShape,
+    tensor_parallel_size: int,
+    encoder_mode: EncoderMode = "weights",
+    *,
+    expert_parallel: bool = False,
 ) -> tuple[Violation, ...]:
     """Return every rule that ``tensor_parallel_size`` breaks; empty means that the engine builds the model.
 
-    Heads: ``config/model.py:1557-1565``. KV heads: one number divides the other (``M/qwen2.py:140-148``). MLP
-    and padded vocabulary: ``distributed/utils.py:51``. Tower: split unless ``data`` mode is asked for and
-    supported.
+    Heads: ``config/model.py:1557-1565``. KV heads: one number divides the other (``M/qwen2.py:140-148``). MLP,
+    experts, and padded vocabulary: ``distributed/utils.py:51``. Linear attention divides its heads
+    (``qwen_gdn_linear_attn.py``). Expert parallelism keeps experts whole, so their width is free. The tower is
+    split unless ``data`` mode is asked for and supported; serving the language model alone waives nothing.
     """
     text, size = shape.text, tensor_parallel_size
-    found = _check_divides(
-        size,
+    rules = [
         ("attention_heads", "attention heads", text.heads),
-        ("mlp_intermediate", "MLP width", text.intermediate),
+        ("mlp_intermediate", "MLP width", text.dense_intermediate),
+        ("shared_expert", "shared expert width", text.shared_intermediate),
         ("vocab", "padded vocabulary", text.padded_vocab),
-    )
-    few, many = sorted((text.kv_heads, size))
-    if many % few:
-        message = f"neither of {text.kv_heads} KV heads and tensor parallel size {size} divides the other"
-        found.append(Violation(rule="kv_heads", message=message))
-    if encoder_mode == "data" and shape.supports_encoder_data_parallel:
-        return tuple(found)
-    if not shape.vision.replicates_odd_heads:
-        found += _check_divides(size, ("vision_heads", "vision tower heads", shape.vision.heads))
-    found += _check_divides(size, ("vision_mlp", "vision tower MLP width", shape.vision.intermediate))
+        *(("linear_attn_heads", "linear attention heads", heads) for heads in text.linear_heads),
+    ]
+    if not expert_parallel:
+        rules.append(("moe_intermediate", "expert width", text.expert_intermediate))
+    found = _check_divides(size, *rules)
+    for heads in sorted({weight.kv_heads for weight in text.weights if weight.split == "kv"}):
+        few, many = sorted((heads, size))
+        if many % few:
+            message = f"neither of {heads} KV heads and tensor parallel size {size} divides the other"
+            found.append(Violation(rule="kv_heads", message=message))
+    found += _check_quantised(shape.text.weights, size, _method(shape), expert_parallel=expert_parallel)
+    if not (encoder_mode == "data" and shape.supports_encoder_data_parallel):
+        found += _check_tower(shape, size)
     return tuple(found)
+
+
+def _method(shape: ModelShape) -> str:
+    return shape.quantisation.method if shape.quantisation else ""
+
+
+def _check_tower(shape: ModelShape, size: int) -> list[Violation]:
+    vision = shape.vision
+    odd = bool(vision.split_heads and vision.heads % size)
+    if odd and vision.odd_heads == "replicate_tower":
+        return []
+    found = []
+    if odd and vision.odd_heads == "refuse":
+        found += _check_divides(size, ("vision_heads", "vision tower heads", vision.heads))
+    matrices = [weight for weight in vision.weights if ".attn." not in weight.name]
+    for part, rule, noun in (
+        ("vision_tower", "vision_mlp", "vision tower MLP"),
+        ("projector", "projector", "projector"),
+    ):
+        cut = {_cut_side(weight) for weight in matrices if weight.part == part and weight.split in {"rows", "columns"}}
+        found += _check_divides(size, *((rule, f"{noun} width", side) for side in sorted(cut)))
+    return found + _check_quantised(vision.weights, size, _method(shape))
+
+
+def _cut_side(weight: Weight) -> int:
+    return weight.rows if weight.split == "rows" else weight.columns
+
+
+def _check_quantised(
+    weights: tuple[Weight, ...], size: int, method: str, *, expert_parallel: bool = False
+) -> list[Violation]:
+    """Check that each rank's slice of a quantised matrix is whole groups or blocks.
+
+    Groups run along the input (``auto_awq.py:818-824``); FP8 blocks also along the output of fused matrices
+    (``fp8_utils.py:1318-1350``). Experts in FP8 blocks may be refined to smaller ones (fact sheet 12.3).
+    """
+    found: dict[str, Violation] = {}
+    for weight in weights:
+        if weight.scheme is None or (weight.part == "experts" and expert_parallel):
+            continue
+        violation = _check_slice(weight, weight.scheme, size, method)
+        if violation is not None:
+            found.setdefault(violation.rule, violation)
+    return list(found.values())
+
+
+def _check_slice(weight: Weight, scheme: Scheme, size: int, method: str) -> Violation | None:
+    if weight.split == "kv":
+        side = weight.columns * max(1, weight.kv_heads // size) // weight.kv_heads
+        whole = True
+    else:
+        whole = _cut_side(weight) % size == 0
+        side = _cut_side(weight) // size
+    blocked = scheme.group_columns > 1
+    group = scheme.group_rows if weight.split == "rows" else scheme.group_columns
+    if scheme.bits == FP4_BITS and weight.part == "experts":
+        return None  # The engine allocates whole groups and drops the rest.
+    if weight.split == "whole" or group <= 1 or (whole and side % group == 0):
+        return None
+    if blocked and weight.split == "rows" and size == 1:
+        return None
+    hidden = weight.columns if weight.split == "rows" else weight.rows
+    if blocked and weight.part == "experts" and whole and gcd(group, side, hidden) >= SMALLEST_REFINED_BLOCK:
+        return None
+    kind = "block" if blocked else "group"
+    module = {"attention": "attn", "experts": "moe"}.get(weight.part, weight.part)
+    number = f"{_cut_side(weight):,}/{size}" if weight.split != "kv" else f"{side:,}"
+    message = (
+        f"{weight.name.rsplit('.', 1)[-1]} of {number} per rank is no multiple of the quantisation {kind} of {group}"
+    )
+    return Violation(rule=f"{method}_{kind}_{module}", message=message)
 
 
 def check_gpu(shape: ModelShape, gpu: GpuKind) -> tuple[Violation, ...]:
@@ -86,30 +172,63 @@ def check_gpu(shape: ModelShape, gpu: GpuKind) -> tuple[Violation, ...]:
     if capability is None:
         message = f"the compute capability of {gpu.display_name} is unknown; bfloat16 needs 8.0"
         return (Violation(rule="UnknownCapability", message=message),)
+    return check_capability(shape, capability, gpu.display_name)
+
+
+def check_capability(shape: ModelShape, capability: tuple[int, int], name: str = "the GPU") -> tuple[Violation, ...]:
+    """Return why a GPU of this compute capability cannot run the model's number formats.
+
+    bfloat16 is what every plan serves plain weights in. Each method has its own minimum (``get_min_capability``);
+    INT8 products have no kernel from 10.0 on. FP8 below 8.9 and FP4 below 10.0 are no violations where the
+    method falls back to compressed weights alone (Marlin): see ``runs_natively``.
+    """
+    has = f"{name} has compute capability {capability[0]}.{capability[1]}"
+    found = []
     if capability < BF16_CAPABILITY:
-        message = (
-            f"{gpu.display_name} has compute capability {capability[0]}.{capability[1]}; "
-            f"{shape.architecture} is served in bfloat16, which needs 8.0"
-        )
-        return (Violation(rule="NoBF16", message=message),)
-    return ()
+        message = f"{has}; {shape.architecture} is served in bfloat16, which needs 8.0"
+        found.append(Violation(rule="NoBF16", message=message))
+    stored = shape.quantisation
+    if stored is None:
+        return tuple(found)
+    if capability < stored.min_capability:
+        least = f"{stored.min_capability[0]}.{stored.min_capability[1]}"
+        message = f"{has}; {stored.method} with {stored.scheme.bits}-bit weights needs {least}"
+        found.append(Violation(rule="QuantisationCapability", message=message))
+    if stored.integer_activations and capability >= NO_INT8_CAPABILITY:
+        message = f"{has}; INT8 products have no kernel from 10.0 on: use an FP8 checkpoint"
+        found.append(Violation(rule="NoINT8", message=message))
+    return tuple(found)
 
 
-def derive_max_model_len(config: Mapping[str, Any], requested: int | None = None) -> int | LengthRefusal:
+def runs_natively(shape: ModelShape, capability: tuple[int, int]) -> bool:
+    """Return whether products run in the checkpoint's own format; otherwise weights are widened before use."""
+    return shape.quantisation is None or capability >= shape.quantisation.native_capability
+
+
+def derive_max_model_len(
+    config: Mapping[str, Any],
+    requested: int | None = None,
+    *,
+    allow_longer: bool = False,
+    disable_sliding_window: bool = False,
+) -> int | LengthRefusal:
     """Return the context length that the engine derives from ``config.json``, or grants to ``requested``.
 
     The smallest length key of the text configuration, times the rope factor where that type scales; a
     ``model_max_length`` inside the text configuration replaces the result, also upwards (fact sheet 12.9).
-    ``None`` and -1 ask for the derived length; for longrope models that is the original one.
+    ``None`` and -1 ask for the derived length; for longrope models that is the original one. ``allow_longer``
+    is ``VLLM_ALLOW_LONG_MAX_MODEL_LEN=1``; without sliding windows the window is the longest context.
     """
     text = find_text_config(config)
     limit = _limit(config, text)
+    if disable_sliding_window and text.get("sliding_window"):
+        limit = min(limit, int(text["sliding_window"]))
     if requested is None or requested == -1:
         original = rope(text).get("original_max_position_embeddings") or text.get("original_max_position_embeddings")
         return int(original) if _rope_type(text) in {"longrope", "su"} and original else limit
     if requested < 1:
         return LengthRefusal(reason="InvalidContext", message=f"max_model_len {requested} is below 1 token")
-    if requested > limit:
+    if requested > limit and not allow_longer:
         message = f"max_model_len {requested:,} is above the {limit:,} tokens that the checkpoint allows"
         return LengthRefusal(reason="ContextTooLong", message=message)
     return requested

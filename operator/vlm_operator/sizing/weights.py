@@ -1,125 +1,143 @@
 """Weight bytes per rank, part by part, with the engine's sharding rules (fact sheet 6.3 and 12.1)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from vlm_operator.sizing.shape import ModelShape, TextShape, VisionShape
+from vlm_operator.sizing.shape import ModelShape, Weight
 
 EncoderMode = Literal["weights", "data"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WeightsBreakdown:
-    """What one rank holds, in bytes. ``lm_head`` is 0 where it is tied to the embedding."""
+class _Parts:
+    """One number for each part of a model.
 
-    embedding: int
-    lm_head: int
-    attention: int
-    mlp: int
-    norms: int
-    vision_tower: int
-    projector: int
-    buffers: int
+    ``lm_head`` is 0 where it is tied to the embedding; ``mlp`` has the shared experts; ``other`` are short
+    convolutions and per-layer projections.
+    """
+
+    embedding: int = 0
+    lm_head: int = 0
+    attention: int = 0
+    mlp: int = 0
+    experts: int = 0
+    router: int = 0
+    norms: int = 0
+    other: int = 0
+    audio: int = 0
+    vision_tower: int = 0
+    projector: int = 0
+
+    @property
+    def encoder(self) -> int:
+        """Vision tower and projector."""
+        return self.vision_tower + self.projector
+
+    @property
+    def parts_total(self) -> int:
+        """All parts."""
+        layers = self.attention + self.mlp + self.experts + self.router + self.norms + self.other
+        return layers + self.embedding + self.lm_head + self.audio + self.encoder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightsBreakdown(_Parts):
+    """What one rank holds, in bytes."""
+
+    buffers: int = 0
 
     @property
     def parameter_bytes(self) -> int:
         """Parameters alone, without the tables."""
-        return self.total - self.buffers
+        return self.parts_total
 
     @property
     def decoder_bytes(self) -> int:
-        """What a decode step reads: the language model without its input embedding, which is a look-up."""
-        head = self.lm_head or self.embedding
-        return self.attention + self.mlp + self.norms + head
+        """What the language model holds without its input embedding; experts count whole."""
+        layers = self.attention + self.mlp + self.experts + self.router + self.norms + self.other
+        return layers + (self.lm_head or self.embedding)
 
     @property
     def total(self) -> int:
         """Everything that loading the model takes."""
-        parts = (self.embedding, self.lm_head, self.attention, self.mlp, self.norms)
-        return sum(parts) + self.vision_tower + self.projector + self.buffers
+        return self.parts_total + self.buffers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParameterCount:
-    """Parameters as the engine builds them on one rank (vocabulary padded, unused tower layers dropped)."""
+class ParameterCount(_Parts):
+    """Elements of an unsplit model as the engine builds it (vocabulary padded, unused tower layers dropped).
 
-    embedding: int
-    lm_head: int
-    attention: int
-    mlp: int
-    norms: int
-    vision_tower: int
-    projector: int
+    ``visited_experts`` are those that one token multiplies with.
+    """
+
+    visited_experts: int = 0
 
     @property
     def decoder(self) -> int:
         """Parameters that multiply each token of the language model."""
-        return self.attention + self.mlp + self.norms + (self.lm_head or self.embedding)
-
-    @property
-    def encoder(self) -> int:
-        """Parameters of the vision tower and projector."""
-        return self.vision_tower + self.projector
+        layers = self.attention + self.mlp + self.visited_experts + self.router + self.norms + self.other
+        return layers + (self.lm_head or self.embedding)
 
     @property
     def total(self) -> int:
-        """All parameters."""
-        return self.embedding + self.lm_head + self.attention + self.mlp + self.norms + self.encoder
+        """All of them."""
+        return self.parts_total
 
 
 def count_parameters(shape: ModelShape) -> ParameterCount:
-    """Return the parameters of ``shape`` by part."""
+    """Return the logical parameters of ``shape`` by part, whatever their storage."""
+    parts = _sum(shape, lambda weight: weight.parameters)
     text = shape.text
-    embedding = text.padded_vocab * text.hidden
-    return ParameterCount(
-        embedding=embedding,
-        lm_head=0 if text.tied else embedding,
-        attention=_attention(text, 1),
-        mlp=3 * text.layers * text.hidden * text.intermediate,
-        norms=_norms(text),
-        vision_tower=shape.vision.parameters,
-        projector=shape.vision.projector,
-    )
+    visited = parts.get("experts", 0) * text.experts_per_token // text.experts if text.experts else 0
+    return ParameterCount(**parts, visited_experts=visited)
+
+
+def count_stored_elements(shape: ModelShape) -> ParameterCount:
+    """Return the elements of the tensors that hold ``shape``: packed integers, scales and zero points."""
+    return ParameterCount(**_sum(shape, lambda weight: weight.measure(1, 2)[0]))
 
 
 def weights_per_rank(
-    shape: ModelShape, tensor_parallel_size: int, encoder_mode: EncoderMode = "weights"
+    shape: ModelShape,
+    tensor_parallel_size: int,
+    encoder_mode: EncoderMode = "weights",
+    *,
+    expert_parallel: bool = False,
 ) -> WeightsBreakdown:
     """Return the bytes that one of ``tensor_parallel_size`` ranks holds.
 
     ``data`` keeps the tower whole on each rank; a model that does not support it falls back to ``weights``.
+    ``expert_parallel`` gives each rank whole experts instead of a slice of each.
     """
-    text, vision, size = shape.text, shape.vision, tensor_parallel_size
-    element = text.dtype_bytes
+    size, element = tensor_parallel_size, shape.text.dtype_bytes
     whole = encoder_mode == "data" and shape.supports_encoder_data_parallel
-    tower_size = 1 if whole else size
-    embedding = text.padded_vocab * text.hidden // size
-    return WeightsBreakdown(
-        embedding=embedding * element,
-        lm_head=0 if text.tied else embedding * element,
-        attention=_attention(text, size) * element,
-        mlp=3 * text.layers * text.hidden * text.intermediate // size * element,
-        norms=_norms(text) * element,
-        vision_tower=_tower(vision, tower_size) * element,
-        projector=(vision.projector_split // tower_size + vision.projector_other) * element,
-        buffers=sum(text.rotary_tables) * text.head_dim * element + vision.buffer_bytes,
-    )
+
+    def measure(weight: Weight) -> int:
+        ranks = _ranks(shape, weight, size, whole=whole)
+        return weight.measure(ranks, element, expert_parallel=expert_parallel)[1]
+
+    buffers = shape.text.rotary_elements * element + shape.vision.buffer_bytes
+    return WeightsBreakdown(**_sum(shape, measure), buffers=buffers)
 
 
-def _attention(text: TextShape, size: int) -> int:
-    """Return the attention parameters of one rank; KV heads are replicated above their number."""
-    queries = text.heads * text.head_dim // size
-    keys = 2 * max(1, text.kv_heads // size) * text.head_dim
-    biases = queries + keys if text.qkv_bias else 0
-    return text.layers * (text.hidden * (2 * queries + keys) + biases)
+def _ranks(shape: ModelShape, weight: Weight, size: int, *, whole: bool) -> int:
+    """Return over how many ranks ``weight`` is split."""
+    if weight.part not in {"vision_tower", "projector"}:
+        return size
+    if whole:
+        return size if weight.split_in_data_mode else 1
+    vision = shape.vision
+    if vision.heads % size and weight.part == "vision_tower":
+        if vision.odd_heads == "replicate_tower":
+            return 1
+        if vision.odd_heads == "replicate_attention" and ".attn." in weight.name:
+            return 1
+    return size
 
 
-def _norms(text: TextShape) -> int:
-    per_layer = text.norms_per_layer * text.hidden + (2 * text.head_dim if text.qk_norm else 0)
-    return text.layers * per_layer + text.hidden
-
-
-def _tower(vision: VisionShape, size: int) -> int:
-    split_attention = not vision.replicates_odd_heads or vision.heads % size == 0
-    attention = vision.attention // size if split_attention else vision.attention
-    return attention + vision.mlp // size + vision.other
+def _sum(shape: ModelShape, measure: Callable[[Weight], int]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for weight in (*shape.text.weights, *shape.vision.weights):
+        found[weight.part] = found.get(weight.part, 0) + measure(weight)
+    return found

@@ -1,144 +1,136 @@
 """From an architecture and its ``config.json`` to a shape, or the reason why there is none."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from vlm_operator.sizing.shape import vision as towers
-from vlm_operator.sizing.shape.text import read_text, text_model_type
+from vlm_operator.sizing.shape.quantisation import apply_quantisation, read_quantisation
+from vlm_operator.sizing.shape.text import FAMILIES, read_text, text_model_type
 from vlm_operator.sizing.shape.types import ModelShape, ShapeRefusal, VisionShape
+from vlm_operator.sizing.shape.vision import others, qwen, siglip
 
 _Reader = Callable[[Mapping[str, Any], int], VisionShape]
+_LLAVA_TOWERS: Final = frozenset({"clip_vision_model", "siglip_vision_model"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Family:
+    """How to read one architecture.
+
+    Attributes:
+        data_parallel: Whether ``--mm-encoder-tp-mode data`` works (fact sheet 6.2).
+        towers: Towers that may stand under a generic architecture; empty where it has but one.
+    """
+
     read_vision: _Reader
     data_parallel: bool = False
     prefix_lm: bool = False
     deepstack: bool = False
+    towers: frozenset[str] = frozenset()
 
 
-def _vision(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = config.get("vision_config")
-    return found if isinstance(found, Mapping) else {}
-
+_QWEN3 = _Family(read_vision=qwen.read_qwen3_vl, data_parallel=True, deepstack=True)
+_QWEN3_5 = _Family(read_vision=qwen.read_qwen3_vl, data_parallel=True)
+_IDEFICS3 = _Family(read_vision=siglip.read_idefics3)
+_DEEPSEEK_OCR = _Family(read_vision=others.read_deepseek_ocr)
+_KIMI = _Family(read_vision=qwen.read_moonvit, data_parallel=True)
 
 ARCHITECTURES: Final[Mapping[str, _Family]] = {
-    "Qwen2VLForConditionalGeneration": _Family(
-        read_vision=lambda c, h: towers.read_qwen2_vl(_vision(c), h), data_parallel=True
-    ),
-    "Qwen2_5_VLForConditionalGeneration": _Family(
-        read_vision=lambda c, h: towers.read_qwen2_5_vl(_vision(c), h), data_parallel=True
-    ),
-    "Qwen3VLForConditionalGeneration": _Family(
-        read_vision=lambda c, h: towers.read_qwen3_vl(_vision(c), h), data_parallel=True, deepstack=True
-    ),
+    "Qwen2VLForConditionalGeneration": _Family(read_vision=qwen.read_qwen2_vl, data_parallel=True),
+    "Qwen2_5_VLForConditionalGeneration": _Family(read_vision=qwen.read_qwen2_5_vl, data_parallel=True),
+    "Qwen3VLForConditionalGeneration": _QWEN3,
+    "Qwen3VLMoeForConditionalGeneration": _QWEN3,
+    "Qwen3_5ForConditionalGeneration": _QWEN3_5,
+    "Qwen3_5MoeForConditionalGeneration": _QWEN3_5,
     "LlavaForConditionalGeneration": _Family(
-        read_vision=lambda c, h: towers.read_clip(_vision(c), h, int(c.get("vision_feature_layer", -2)))
+        read_vision=siglip.read_llava, towers=frozenset({*_LLAVA_TOWERS, "pixtral"})
     ),
-    "InternVLChatModel": _Family(
-        read_vision=lambda c, h: towers.read_internvl(_vision(c), h, float(c.get("downsample_ratio", 0.5))),
-        data_parallel=True,
+    "LlavaNextForConditionalGeneration": _Family(read_vision=siglip.read_llava_next, towers=_LLAVA_TOWERS),
+    "LlavaOnevisionForConditionalGeneration": _Family(read_vision=siglip.read_llava_onevision, towers=_LLAVA_TOWERS),
+    "InternVLChatModel": _Family(read_vision=others.read_internvl, data_parallel=True),
+    "Llama4ForConditionalGeneration": _Family(read_vision=others.read_llama4, data_parallel=True),
+    "Gemma3ForConditionalGeneration": _Family(read_vision=siglip.read_gemma3, prefix_lm=True),
+    "Gemma4ForConditionalGeneration": _Family(read_vision=others.read_gemma4),
+    "PaliGemmaForConditionalGeneration": _Family(read_vision=siglip.read_paligemma, prefix_lm=True),
+    "Mistral3ForConditionalGeneration": _Family(read_vision=siglip.read_mistral3, towers=frozenset({"pixtral"})),
+    "LightOnOCRForConditionalGeneration": _Family(read_vision=siglip.read_mistral3, towers=frozenset({"pixtral"})),
+    "MiniCPMV": _Family(read_vision=siglip.read_minicpm, data_parallel=True),
+    "Idefics3ForConditionalGeneration": _IDEFICS3,
+    "SmolVLMForConditionalGeneration": _IDEFICS3,
+    "Cohere2VisionForConditionalGeneration": _Family(
+        read_vision=siglip.read_cohere2, towers=frozenset({"siglip_vision_model"})
     ),
-    "Gemma3ForConditionalGeneration": _Family(
-        read_vision=lambda c, h: towers.read_gemma3(_vision(c), h), prefix_lm=True
-    ),
-    "Mistral3ForConditionalGeneration": _Family(
-        read_vision=lambda c, h: towers.read_pixtral(_vision(c), h, int(c.get("spatial_merge_size", 2)))
-    ),
-    "MiniCPMV": _Family(
-        read_vision=lambda c, h: towers.read_minicpm(_vision(c), h, int(c.get("query_num", 64)), str(c.get("version"))),
-        data_parallel=True,
-    ),
+    "Lfm2VlForConditionalGeneration": _Family(read_vision=siglip.read_lfm2, towers=frozenset({"siglip2_vision_model"})),
+    "PaddleOCRVLForConditionalGeneration": _Family(read_vision=siglip.read_paddleocr),
+    "Phi3VForCausalLM": _Family(read_vision=siglip.read_phi3v),
+    "MolmoForCausalLM": _Family(read_vision=siglip.read_molmo),
+    "DeepseekVLV2ForCausalLM": _Family(read_vision=others.read_deepseek_vl2),
+    "DeepseekOCRForCausalLM": _DEEPSEEK_OCR,
+    "UnlimitedOCRForCausalLM": _DEEPSEEK_OCR,
+    "Glm4vForConditionalGeneration": _Family(read_vision=qwen.read_glm4v, data_parallel=True),
+    "Glm4vMoeForConditionalGeneration": _Family(read_vision=qwen.read_glm4v, data_parallel=True),
+    "GlmOcrForConditionalGeneration": _Family(read_vision=qwen.read_glm_ocr, data_parallel=True),
+    "KimiVLForConditionalGeneration": _KIMI,
+    "KimiK25ForConditionalGeneration": _KIMI,
+    "DotsOCRForCausalLM": _Family(read_vision=qwen.read_dots, data_parallel=True),
 }
 """Architectures whose shapes are known, with what the engine can do with their towers (fact sheet 6.2)."""
-
-TEXT_MODELS: Final = frozenset(
-    {
-        "llama",
-        "mistral",
-        "qwen2",
-        "qwen2_vl",
-        "qwen2_5_vl",
-        "qwen3",
-        "qwen3_vl_text",
-        "gemma3_text",
-        "internlm2",
-    }
-)
-"""Dense language models with grouped-query attention that the formulas cover."""
-
-TOWERS: Final[Mapping[str, frozenset[str]]] = {
-    "LlavaForConditionalGeneration": frozenset({"clip_vision_model"}),
-    "Mistral3ForConditionalGeneration": frozenset({"pixtral"}),
-}
-"""Towers that a generic architecture may carry; any other one would be counted wrongly."""
-
-MINICPM_VERSIONS: Final = frozenset({"2.6", "4.5"})
 
 
 def read_shape(architecture: str, config: Mapping[str, Any]) -> ModelShape | ShapeRefusal:
     """Return the shape of the checkpoint with this ``config.json``, or why it cannot be sized."""
     family = ARCHITECTURES.get(architecture)
-    refused = _refuse(architecture, config)
-    if family is None or refused is not None:
-        return refused or _unknown(architecture)
-    dtype = _dtype(config)
+    if family is None:
+        return _unknown(architecture)
+    refused = _refuse(architecture, family, config)
+    if refused is not None:
+        return refused
+    quantisation = read_quantisation(config)
+    if isinstance(quantisation, ShapeRefusal):
+        return quantisation
     try:
-        text = read_text(config, 2)
+        text = read_text(config, 2, quantisation)
         tower = family.read_vision(config, text.hidden)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, IndexError) as error:
         return ShapeRefusal(
             reason="IncompleteConfig",
             message=f"the config.json of {architecture} lacks or garbles {error}; use the model's own",
         )
-    levels = len(_vision(config).get("deepstack_visual_indexes") or ()) if family.deepstack else 0
+    vision = config.get("vision_config") or {}
     return ModelShape(
         architecture=architecture,
         text=text,
-        vision=tower,
-        prefix_lm=family.prefix_lm,
-        deepstack_levels=levels,
+        vision=replace(tower, weights=apply_quantisation(tower.weights, quantisation)),
+        prefix_lm=family.prefix_lm or _sees_both_ways(config),
+        deepstack_levels=len(vision.get("deepstack_visual_indexes") or ()) if family.deepstack else 0,
         supports_encoder_data_parallel=family.data_parallel,
-        dtype=dtype,
+        dtype=_dtype(config),
+        quantisation=quantisation,
     )
 
 
-def _refuse(architecture: str, config: Mapping[str, Any]) -> ShapeRefusal | None:
-    if architecture not in ARCHITECTURES:
-        return _unknown(architecture)
-    parts = (config, config.get("text_config") or {}, config.get("llm_config") or {})
-    method = next((part["quantization_config"] for part in parts if part.get("quantization_config")), None)
-    if method is not None:
-        name = method.get("quant_method", "unknown") if isinstance(method, Mapping) else str(method)
-        return ShapeRefusal(
-            reason="QuantisedCheckpoint",
-            message=f"the checkpoint is quantised ({name}), which cannot be sized yet; use its BF16 original",
-        )
+def _sees_both_ways(config: Mapping[str, Any]) -> bool:
+    """Return whether a Gemma-4 lets image tokens attend to each other (its larger sizes do)."""
+    return (config.get("text_config") or {}).get("use_bidirectional_attention") == "vision"
+
+
+def _refuse(architecture: str, family: _Family, config: Mapping[str, Any]) -> ShapeRefusal | None:
     model_type = text_model_type(config)
-    if model_type not in TEXT_MODELS:
+    if architecture == "MiniCPMV" and model_type == "minicpmv":
+        message = f"MiniCPM-V {config.get('version')} cannot be sized; known: 2.6, 4.0, 4.5"
+        return ShapeRefusal(reason="UnknownArchitecture", message=message)
+    if model_type not in FAMILIES:
         return ShapeRefusal(
             reason="UnknownArchitecture",
             message=f"the language model {model_type!r} of {architecture} cannot be sized; "
-            f"known are {', '.join(sorted(TEXT_MODELS))}",
+            f"known are {', '.join(sorted(FAMILIES))}",
         )
-    return _refuse_tower(architecture, config)
-
-
-def _refuse_tower(architecture: str, config: Mapping[str, Any]) -> ShapeRefusal | None:
-    tower = str(_vision(config).get("model_type", ""))
-    known = TOWERS.get(architecture)
-    if known and tower not in known:
+    tower = str((config.get("vision_config") or {}).get("model_type", ""))
+    if family.towers and tower not in family.towers:
+        known = ", ".join(sorted(family.towers))
         return ShapeRefusal(
             reason="UnknownArchitecture",
-            message=f"the vision tower {tower!r} of {architecture} cannot be sized; known: {', '.join(sorted(known))}",
-        )
-    version = str(config.get("version"))
-    if architecture == "MiniCPMV" and version not in MINICPM_VERSIONS:
-        return ShapeRefusal(
-            reason="UnknownArchitecture",
-            message=f"MiniCPM-V {version} cannot be sized; known: {', '.join(sorted(MINICPM_VERSIONS))}",
+            message=f"the vision tower {tower!r} of {architecture} cannot be sized; known: {known}",
         )
     return None
 

@@ -1,6 +1,30 @@
 """Frozen types of a model's shape. Counts are parameters unless the name ends in ``_bytes``."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
+
+from vlm_operator.sizing.shape.weight import Scheme, Weight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantisation:
+    """How a quantised checkpoint stores its matrices.
+
+    Attributes:
+        ignore: Names, globs and ``re:`` expressions of modules that stay plain.
+        min_capability: Below this compute capability the engine refuses the method.
+        native_capability: From here on the method's own kernels run; below, weights alone are compressed.
+        integer_activations: Whether matrices are multiplied in INT8, which capability 10.0 and above refuses.
+        kv_dtype: KV-cache type that the checkpoint asks for, None where it names none.
+    """
+
+    method: str
+    scheme: Scheme
+    ignore: tuple[str, ...]
+    min_capability: tuple[int, int]
+    native_capability: tuple[int, int]
+    integer_activations: bool = False
+    kv_dtype: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -8,13 +32,20 @@ class TextShape:
     """The language model.
 
     Attributes:
+        intermediate: Width that one token passes through in an MLP: dense, or all experts that it visits.
         window_layers: Layers with sliding-window attention; the others attend to everything.
         window: Tokens of the window, 0 where no layer has one.
         qkv_bias: Whether the query, key and value projections have biases (Qwen2).
         qk_norm: Whether queries and keys are normalised per head (Qwen3, Gemma-3).
-        norms_per_layer: RMS norms of the hidden width in one layer: 2, or 4 in Gemma-3.
-        rotary_tables: Rows of each rotary table (cos and sin of one head): real memory on every rank.
+        rotary_elements: Elements of all rotary tables: real memory on every rank.
         mrope: Whether the engine keeps three extra pinned positions a token (Qwen-VL).
+        weights: Every matrix and table of the language model.
+        latent_attention: Whether keys and values are cached as one latent (MLA): no rule for KV heads.
+        dense_intermediate: Width of the dense MLP, 0 where no layer has one.
+        expert_intermediate: Width of one routed expert, 0 without experts.
+        shared_intermediate: Width of the shared expert, 0 without one.
+        experts: Routed experts of a layer, of which each token visits ``experts_per_token``.
+        linear_heads: Key and value heads of linear-attention layers, empty without such layers.
     """
 
     layers: int
@@ -30,10 +61,17 @@ class TextShape:
     window: int
     qkv_bias: bool
     qk_norm: bool
-    norms_per_layer: int
-    rotary_tables: tuple[int, ...]
+    rotary_elements: int
     mrope: bool
     dtype_bytes: int
+    weights: tuple[Weight, ...] = field(repr=False)
+    latent_attention: bool = False
+    dense_intermediate: int = 0
+    expert_intermediate: int = 0
+    shared_intermediate: int = 0
+    experts: int = 0
+    experts_per_token: int = 0
+    linear_heads: tuple[int, ...] = ()
 
     @property
     def full_layers(self) -> int:
@@ -55,12 +93,10 @@ class VisionShape:
         out_width: Width of one image token as the encoder cache holds it, deepstack levels included.
         patch_row: Elements of one patch as the tower takes it.
         gated: Whether the tower's MLP has a gate (its intermediate is computed twice).
-        replicates_odd_heads: InternViT: heads that do not divide replicate the attention instead of failing.
-        attention: Attention parameters of all layers that tensor parallelism splits.
-        mlp: MLP parameters of all layers that tensor parallelism splits.
-        other: Parameters of the tower on every rank: embeddings, norms, row biases.
-        projector_split: Projector parameters that tensor parallelism splits.
-        projector_other: Projector parameters on every rank.
+        split_heads: Heads that tensor parallelism must divide; 0 where the attention is on every rank.
+        odd_heads: What the engine does with heads that do not divide: refuse, or keep the attention or the
+            whole tower on every rank.
+        weights: Every matrix and table of tower and projector.
         buffer_bytes: Tables that are no parameters (MiniCPM's position tables).
     """
 
@@ -73,23 +109,15 @@ class VisionShape:
     out_width: int
     patch_row: int
     gated: bool
-    replicates_odd_heads: bool = False
-    attention: int
-    mlp: int
-    other: int
-    projector_split: int
-    projector_other: int
+    split_heads: int
+    odd_heads: Literal["refuse", "replicate_attention", "replicate_tower"] = "refuse"
+    weights: tuple[Weight, ...] = field(repr=False)
     buffer_bytes: int = 0
 
     @property
-    def parameters(self) -> int:
-        """Parameters of the tower without the projector."""
-        return self.attention + self.mlp + self.other
-
-    @property
-    def projector(self) -> int:
-        """Parameters between the tower and the language model."""
-        return self.projector_split + self.projector_other
+    def replicates_odd_heads(self) -> bool:
+        """Whether heads that do not divide leave the attention on every rank instead of a refusal."""
+        return self.odd_heads != "refuse"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +128,8 @@ class ModelShape:
         prefix_lm: Image tokens attend to each other, so the engine takes an image whole in one step.
         deepstack_levels: Extra copies of an image's tokens that enter deeper layers (Qwen3-VL).
         supports_encoder_data_parallel: Whether ``--mm-encoder-tp-mode data`` works (fact sheet 6.2).
-        dtype: Element type of the checkpoint's weights.
+        dtype: Element type of the checkpoint's plain weights.
+        quantisation: How the others are stored, None where all are plain.
     """
 
     architecture: str
@@ -110,6 +139,7 @@ class ModelShape:
     deepstack_levels: int
     supports_encoder_data_parallel: bool
     dtype: str
+    quantisation: Quantisation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

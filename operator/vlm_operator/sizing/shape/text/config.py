@@ -1,0 +1,156 @@
+"""The language model's part of ``config.json``, with the class defaults that sparse files leave out."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+NESTED: Final = ("text_config", "llm_config", "language_config")
+
+_GEMMA2: Final[Mapping[str, Any]] = {
+    "hidden_size": 2304,
+    "intermediate_size": 9216,
+    "num_hidden_layers": 26,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "head_dim": 256,
+    "vocab_size": 256000,
+    "max_position_embeddings": 8192,
+    "sliding_window": 4096,
+    "tie_word_embeddings": True,
+}
+_GLM4V: Final[Mapping[str, Any]] = {
+    "hidden_size": 4096,
+    "intermediate_size": 13696,
+    "num_hidden_layers": 40,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 2,
+    "vocab_size": 151552,
+    "max_position_embeddings": 32768,
+    "partial_rotary_factor": 0.5,
+}
+_MISTRAL: Final[Mapping[str, Any]] = {
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "vocab_size": 32000,
+    "max_position_embeddings": 131072,
+}
+_QWEN3: Final[Mapping[str, Any]] = {
+    "hidden_size": 4096,
+    "intermediate_size": 22016,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 32,
+    "head_dim": 128,
+    "vocab_size": 151936,
+    "max_position_embeddings": 32768,
+}
+
+DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "llama": {
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "vocab_size": 32000,
+        "max_position_embeddings": 2048,
+    },
+    "granite": {"max_position_embeddings": 2048, "tie_word_embeddings": False},
+    "mistral": {**_MISTRAL, "sliding_window": 4096},
+    "ministral3": {**_MISTRAL, "head_dim": 128, "max_position_embeddings": 262144},
+    "gemma2": _GEMMA2,
+    "gemma3_text": {
+        **_GEMMA2,
+        "vocab_size": 262208,
+        "max_position_embeddings": 131072,
+        "sliding_window_pattern": 6,
+    },
+    "gemma4_text": {
+        "max_position_embeddings": 131072,
+        "head_dim": 256,
+        "global_head_dim": 512,
+        "vocab_size": 262144,
+        "tie_word_embeddings": True,
+    },
+    "qwen2": {"max_position_embeddings": 32768},
+    "qwen2_vl": {"max_position_embeddings": 32768},
+    "qwen2_5_vl": {"max_position_embeddings": 32768},
+    "qwen3": _QWEN3,
+    "qwen3_moe": {**_QWEN3, "num_key_value_heads": 4},
+    "qwen3_vl_text": {**_QWEN3, "max_position_embeddings": 128000},
+    "qwen3_vl_moe_text": {**_QWEN3, "num_key_value_heads": 16, "max_position_embeddings": 128000},
+    "qwen3_5_text": {"head_dim": 256, "max_position_embeddings": 32768},
+    "qwen3_5_moe_text": {"head_dim": 256, "max_position_embeddings": 32768},
+    "internlm2": {"max_position_embeddings": 2048},
+    "llama4_text": {"head_dim": 128, "max_position_embeddings": 131072},
+    "cohere2": {"max_position_embeddings": 8192, "tie_word_embeddings": True, "sliding_window": 4096},
+    "deepseek_v2": {"max_position_embeddings": 2048},
+    "deepseek_v3": {"max_position_embeddings": 4096},
+    "glm4v_text": _GLM4V,
+    "glm_ocr_text": _GLM4V,
+    "glm4v_moe_text": {"max_position_embeddings": 131072, "attention_bias": True},
+    "lfm2": {"max_position_embeddings": 128000, "tie_word_embeddings": True},
+    "paddleocr_vl_text": {"max_position_embeddings": 131072, "head_dim": 128, "tie_word_embeddings": True},
+    "molmo": {"max_position_embeddings": 4096},
+    "molmo2": {"max_position_embeddings": 36864},
+    "hunyuan_vl": {"max_position_embeddings": 2048},
+    "dots_ocr": {"max_position_embeddings": 32768},
+}
+"""Defaults of the transformers configuration classes (transformers 5.20), for keys that checkpoints omit."""
+
+_BY_OUTER: Final[Mapping[str, str]] = {
+    "gemma3": "gemma3_text",
+    "gemma4": "gemma4_text",
+    "qwen3_vl": "qwen3_vl_text",
+    "qwen3_vl_moe": "qwen3_vl_moe_text",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+    "llama4": "llama4_text",
+    "glm4v": "glm4v_text",
+    "glm4v_moe": "glm4v_moe_text",
+    "glm_ocr": "glm_ocr_text",
+    "lfm2_vl": "lfm2",
+    "paddleocr_vl": "paddleocr_vl_text",
+    "deepseek_vl_v2": "deepseek_v2",
+    "unlimited-ocr": "deepseek_v2",
+    "kimi_k2": "deepseek_v3",
+    "Keye": "qwen3",
+}
+"""Model types that name the whole checkpoint, or a class that the engine runs as another one."""
+
+_MINICPM: Final[Mapping[str, str]] = {"2.6": "qwen2", "4.0": "llama", "4.5": "qwen3"}
+
+
+def inner_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the nested text configuration as it stands, or ``config`` where the file is flat."""
+    return next((config[key] for key in NESTED if config.get(key)), config)
+
+
+def find_text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the language model's part of ``config`` with its class defaults filled in."""
+    given = {k: v for k, v in inner_config(config).items() if v is not None or k in {"sliding_window", "head_dim"}}
+    return {**DEFAULTS.get(text_model_type(config), {}), **given}
+
+
+def text_model_type(config: Mapping[str, Any]) -> str:
+    """Return the model type of the language model; MiniCPM-V names the whole, its version tells the part."""
+    model_type = str(inner_config(config).get("model_type") or config.get("model_type") or "")
+    if model_type in {"minicpmv", "minicpmo"}:
+        return _MINICPM.get(str(config.get("version")), model_type)
+    return _BY_OUTER.get(model_type, model_type)
+
+
+def rope(text: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the rope parameters of a text configuration, under either of their names."""
+    found = text.get("rope_parameters") or text.get("rope_scaling") or {}
+    inner = found.get("full_attention")
+    return inner if isinstance(inner, Mapping) else found
+
+
+def is_tied(config: Mapping[str, Any], text: Mapping[str, Any]) -> bool:
+    """Return whether the output matrix is the embedding: either file says so, or none does and the class does."""
+    said = [part.get("tie_word_embeddings") for part in (inner_config(config), config)]
+    if all(word is None for word in said):
+        return bool(text.get("tie_word_embeddings", False))
+    return any(said)

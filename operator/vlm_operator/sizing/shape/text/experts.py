@@ -1,0 +1,168 @@
+"""Which layers are dense, which have experts, and the weights of both.
+
+Sources: vLLM 0.33.0 ``M/qwen3_moe.py``, ``M/qwen3_next.py``, ``M/deepseek_v2.py``, ``M/glm4_moe.py``,
+``M/llama4.py``, ``M/gemma4.py``.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from vlm_operator.sizing.shape.weight import Weight, table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """The mixture of a model: ``layers`` have it, the others are dense unless ``beside_dense``.
+
+    Attributes:
+        visited: Routed experts of one token.
+        router_extra: Elements of the router besides its matrix: a correction bias, scales, a shared gate.
+        router_bytes: Bytes of a router element where it is not the checkpoint's (0).
+    """
+
+    number: int
+    visited: int
+    width: int
+    shared_width: int
+    layers: tuple[int, ...]
+    router_extra: int = 0
+    router_bytes: int = 0
+    beside_dense: bool = False
+
+
+def read_experts(model_type: str, text: Mapping[str, Any]) -> Experts | None:
+    """Return the mixture of experts of a text configuration, None for a dense model."""
+    reader = _READERS.get(model_type)
+    return reader(text) if reader else None
+
+
+def dense_mlp(hidden: int, width: int, layers: tuple[int, ...], module: str = "layers.{}.mlp.") -> tuple[Weight, ...]:
+    """Return a gated MLP: gate and up are split by columns, down by rows."""
+    return (
+        *(
+            Weight(part="mlp", name=module + name, rows=hidden, columns=width, split="columns", layers=layers)
+            for name in ("gate_proj", "up_proj")
+        ),
+        Weight(part="mlp", name=module + "down_proj", rows=width, columns=hidden, split="rows", layers=layers),
+    )
+
+
+def expert_weights(hidden: int, experts: Experts) -> tuple[Weight, ...]:
+    """Return router, routed and shared experts."""
+    layers = experts.layers
+    module = "layers.{}.experts.0." if experts.beside_dense else "layers.{}.mlp.experts.0."
+    routed = [
+        Weight(
+            part="experts",
+            name=module + name,
+            rows=rows,
+            columns=columns,
+            split="rows" if name == "down_proj" else "columns",
+            layers=layers,
+            experts=experts.number,
+        )
+        for name, rows, columns in (
+            ("gate_proj", hidden, experts.width),
+            ("up_proj", hidden, experts.width),
+            ("down_proj", experts.width, hidden),
+        )
+    ]
+    router = Weight(
+        part="router",
+        name="layers.{}.mlp.gate",
+        rows=hidden,
+        columns=experts.number,
+        layers=layers,
+        element_bytes=experts.router_bytes,
+    )
+    found = [*routed, router]
+    if experts.router_extra:
+        found.append(table("router", "layers.{}.mlp.gate.extra", experts.router_extra, layers))
+    if experts.shared_width:
+        found += dense_mlp(hidden, experts.shared_width, layers, "layers.{}.mlp.shared_experts.")
+    return tuple(found)
+
+
+def _qwen(text: Mapping[str, Any]) -> Experts:
+    count, step = int(text["num_hidden_layers"]), int(text.get("decoder_sparse_step") or 1)
+    dense = set(text.get("mlp_only_layers") or ())
+    shared = int(text.get("shared_expert_intermediate_size") or 0)
+    return Experts(
+        number=int(text["num_experts"]),
+        visited=int(text.get("num_experts_per_tok") or 8),
+        width=int(text["moe_intermediate_size"]),
+        shared_width=shared,
+        layers=tuple(i for i in range(count) if i not in dense and (i + 1) % step == 0),
+        router_extra=int(text["hidden_size"]) if shared else 0,
+    )
+
+
+def _deepseek(text: Mapping[str, Any]) -> Experts | None:
+    if not text.get("n_routed_experts"):
+        return None
+    number, width = int(text["n_routed_experts"]), int(text["moe_intermediate_size"])
+    first, frequency = int(text.get("first_k_dense_replace") or 0), int(text.get("moe_layer_freq") or 1)
+    corrected = text.get("topk_method") == "noaux_tc"
+    return Experts(
+        number=number,
+        visited=int(text["num_experts_per_tok"]),
+        width=width,
+        shared_width=int(text.get("n_shared_experts") or 0) * width,
+        layers=tuple(i for i in range(first, int(text["num_hidden_layers"])) if i % frequency == 0),
+        router_extra=number if corrected else 0,
+    )
+
+
+def _glm(text: Mapping[str, Any]) -> Experts:
+    # The engine keeps GLM's router in float32, with a correction bias.
+    number, width = int(text["n_routed_experts"]), int(text["moe_intermediate_size"])
+    return Experts(
+        number=number,
+        visited=int(text["num_experts_per_tok"]),
+        width=width,
+        shared_width=int(text.get("n_shared_experts") or 0) * width,
+        layers=tuple(range(int(text.get("first_k_dense_replace") or 1), int(text["num_hidden_layers"]))),
+        router_extra=number,
+        router_bytes=4,
+    )
+
+
+def _llama4(text: Mapping[str, Any]) -> Experts:
+    count, step = int(text["num_hidden_layers"]), int(text.get("interleave_moe_layer_step") or 1)
+    width = int(text["intermediate_size"])
+    listed = text.get("moe_layers") or tuple(range(step - 1, count, step))
+    return Experts(
+        number=int(text["num_local_experts"]),
+        visited=int(text.get("num_experts_per_tok") or 1),
+        width=width,
+        shared_width=width,
+        layers=tuple(listed),
+    )
+
+
+def _gemma4(text: Mapping[str, Any]) -> Experts | None:
+    if not text.get("enable_moe_block"):
+        return None
+    number = int(text["num_experts"])
+    return Experts(
+        number=number,
+        visited=int(text["top_k_experts"]),
+        width=int(text.get("moe_intermediate_size") or text["expert_intermediate_size"]),
+        shared_width=0,
+        layers=tuple(range(int(text["num_hidden_layers"]))),
+        router_extra=int(text["hidden_size"]) + number,
+        beside_dense=True,
+    )
+
+
+_READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Experts | None]]] = {
+    "qwen3_moe": _qwen,
+    "qwen3_vl_moe_text": _qwen,
+    "qwen3_5_moe_text": _qwen,
+    "deepseek_v2": _deepseek,
+    "deepseek_v3": _deepseek,
+    "glm4v_moe_text": _glm,
+    "llama4_text": _llama4,
+    "gemma4_text": _gemma4,
+}

@@ -69,9 +69,14 @@ def tiles(draw: st.DrawFn) -> Tiles:
 @st.composite
 def slices(draw: st.DrawFn) -> Slices:
     shape = SliceShape(
-        scale=448, patch_size=14, tokens_per_slice=64, max_slices=draw(st.integers(1, 40)), image_id=True
+        scale=448,
+        patch_size=14,
+        tokens_per_slice=64,
+        max_slices=draw(st.integers(1, 40)),
+        image_id=not (old := draw(st.booleans())),
+        enclosed=old,
     )
-    return Slices(settings=SHIPPED, model_id="", shape=shape)
+    return Slices(settings=SHIPPED, model_id="", shape=shape, dummy_size=(448, 4032))
 
 
 RULES = st.one_of(native_grids(), longest_edges(), pan_scans(), tiles(), slices())

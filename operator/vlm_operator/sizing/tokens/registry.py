@@ -15,6 +15,7 @@ from vlm_operator.sizing.tokens import (
     overlap_crops,
     pan_scan,
     reading,
+    sized_slices,
     slices,
     soft_tokens,
     tiles_internvl,
@@ -103,6 +104,9 @@ BUILDERS: Final[Mapping[str, Builder]] = {
     "Step5ForConditionalGeneration": windows.build_step3,
     "Molmo2ForConditionalGeneration": overlap_crops.build_molmo2,
     "MolmoForCausalLM": overlap_crops.build_molmo,
+    "MiniCPMO": partial(slices.build_minicpm, omni=True),
+    "MiniCPMV4_6ForConditionalGeneration": partial(sized_slices.build_minicpm_4_6, dummy_follows=False),
+    "MiniCPMV4_7ForConditionalGeneration": partial(sized_slices.build_minicpm_4_6, dummy_follows=True),
 }
 
 _MISTRAL_FORMAT: Final = frozenset(

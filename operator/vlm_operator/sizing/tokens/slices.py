@@ -1,13 +1,15 @@
-"""An overview and slices on a grid near the image's aspect: MiniCPM-V 2.6, 4 and 4.5.
+"""An overview and slices on a grid near the image's aspect: MiniCPM-V 2.0 to 4.5 and MiniCPM-o.
 
 Wanted slices = ceil(area / scale resolution squared), at most ``max_slices``. Grids of one slice fewer, as
 many and one more compete; the one whose log aspect is closest to the image's wins, the earlier of equals.
-Tokens = (slices + 1) x ``tokens_per_slice``. Each slice has a start and an end token, the overview also the
-image id of three tokens, and rows are parted by a newline. Source: MiniCPM-V image processors of
-``transformers`` and the engine's processing information.
+Tokens = (slices + 1) x ``tokens_per_slice``. Each view has a start and an end token and rows are parted by a newline.
+From 2.6 on the overview has the image id of three tokens; before, all slices together have a start and an end token.
+Source: MiniCPM-V's own image processors, the one of 4.6 in ``transformers`` (same grid) and the engine's processing
+information.
 """
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, Final, NamedTuple
@@ -19,7 +21,11 @@ from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, Maximu
 _TAGS: Final = 2
 _IMAGE_ID: Final = 3
 _ENGINE_SLICES: Final = 9
-"""The engine's dummy image always has room for nine slices, whatever ``max_slice_nums`` says."""
+"""The engine's dummy image has room for nine slices, whatever the processor's ``max_slice_nums`` says."""
+_OLD_LAYOUT: Final = frozenset({"2.0", "2.5"})
+_VERSIONS: Final = _OLD_LAYOUT | {"2.6", "4.0", "4.5"}
+_OMNI_VERSIONS: Final = frozenset({"2.6", "4.5"})
+"""Versions that the engine serves."""
 
 
 class SliceShape(NamedTuple):
@@ -30,6 +36,7 @@ class SliceShape(NamedTuple):
     tokens_per_slice: int
     max_slices: int
     image_id: bool
+    enclosed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +45,7 @@ class Slices(ImageRule):
 
     hint_lowers_budget: ClassVar[bool] = False
     shape: SliceShape
+    dummy_size: tuple[int, int]
 
     def count_image(self, width: int, height: int) -> ImageTokens | TokenRefusal:
         """Count one image of ``width`` x ``height`` pixels."""
@@ -45,14 +53,13 @@ class Slices(ImageRule):
 
     def maximum(self) -> MaximumTokens:
         """Return the largest image; above nine slices the engine's own maximum is too low."""
-        size = (self.shape.scale, self.shape.scale * _ENGINE_SLICES)
-        dummy = _measure(*size, self.shape)
+        dummy = _measure(*self.dummy_size, self.shape)
         slices = self.shape.max_slices if self.shape.max_slices > 1 else 0
         return MaximumTokens(
             true_tokens=(slices + 1) * self.shape.tokens_per_slice,
             true_size=(self.shape.scale, self.shape.scale * max(1, slices)),
             engine_tokens=dummy.embed_tokens,
-            dummy_size=size,
+            dummy_size=self.dummy_size,
             dummy_tokens=dummy.embed_tokens,
             dummy_patches=dummy.vit_patches,
         )
@@ -61,12 +68,14 @@ class Slices(ImageRule):
         """Return the overview, the slices and their tags."""
         views, each = tokens.tiles or 1, self.shape.tokens_per_slice
         image_id = _IMAGE_ID if self.shape.image_id else 0
-        breaks = tokens.prompt_tokens - tokens.embed_tokens - views * _TAGS - image_id
+        enclosing = _TAGS if self.shape.enclosed and views > 1 else 0
+        breaks = tokens.prompt_tokens - tokens.embed_tokens - views * _TAGS - image_id - enclosing
         return (
             Part("overview", 1, each),
             Part("slice", views - 1, each),
             Part("start and end of a view", views, _TAGS, embedded=False),
             Part("image id", image_id, 1, embedded=False),
+            Part("start and end of the slices", enclosing, 1, embedded=False),
             Part("row breaks", breaks, 1, embedded=False),
         )
 
@@ -87,11 +96,12 @@ class Slices(ImageRule):
         return max(1, columns * rows) * self.shape.scale**2
 
 
-def build_minicpm(source: reading.Source) -> ImageRule:
-    """Bind MiniCPM-V's rule; what no file states is the default of the checkpoint's own processor."""
+def build_minicpm(source: reading.Source, *, omni: bool = False) -> ImageRule:
+    """Bind the rule of MiniCPM-V or MiniCPM-o; what no file states is the default of the checkpoint's own processor."""
     given = source.settings.mm_processor_kwargs
     reading.refuse_unknown(given, {"max_slice_nums"})
     config, processor, name = source.config, source.processor, source.model_id
+    version = _read_version(source, _OMNI_VERSIONS if omni else _VERSIONS, unnamed="2.6" if omni else None)
     slicing = reading.boolean("slice_mode", processor.get("slice_mode", config.get("slice_mode", True)))
     max_slices = reading.first_int(
         name,
@@ -107,9 +117,28 @@ def build_minicpm(source: reading.Source) -> ImageRule:
         patch_size=reading.first_int(name, (processor, "patch_size"), (config, "patch_size"), default=14),
         tokens_per_slice=reading.first_int(name, (processor, "image_feature_size"), (config, "query_num")),
         max_slices=max_slices if slicing else 1,
-        image_id=reading.boolean("use_image_id", processor.get("use_image_id", config.get("use_image_id", True))),
+        # The engine asks for the image id whatever use_image_id says; the old processors have none.
+        image_id=version not in _OLD_LAYOUT,
+        enclosed=version in _OLD_LAYOUT,
     )
-    return Slices(settings=source.settings, model_id=name, shape=shape)
+    side = reading.first_int(name, (config, "image_size"), default=448)
+    most = reading.first_int(name, (config, "max_slice_num"), default=_ENGINE_SLICES)
+    return Slices(settings=source.settings, model_id=name, shape=shape, dummy_size=(side, side * most))
+
+
+def _read_version(source: reading.Source, served: Collection[str], *, unnamed: str | None) -> str:
+    """Return the version; the engine tells old configurations, which have none, by their sizes."""
+    version = source.config.get("version", unnamed)
+    if version is None:
+        sizes = (source.config.get("hidden_size"), source.config.get("query_num"))
+        return "2.0" if sizes == (2304, 64) else "2.5"
+    if str(version) not in served:
+        raise reading.Refused(
+            "StartupFails",
+            f"version of {source.model_id or 'this MiniCPM'} is {version!r}, and the engine only serves "
+            f"{', '.join(sorted(served))}; choose a checkpoint of one of these",
+        )
+    return str(version)
 
 
 @lru_cache(maxsize=65536)
@@ -122,6 +151,8 @@ def _measure(width: int, height: int, shape: SliceShape) -> ImageTokens:
     slices = columns * rows
     embed = (slices + 1) * shape.tokens_per_slice
     prompt = embed + (slices + 1) * _TAGS + max(0, rows - 1) + (_IMAGE_ID if shape.image_id else 0)
+    if shape.enclosed and slices:
+        prompt += _TAGS
     return ImageTokens(
         embed_tokens=embed,
         placeholder_length=prompt,
@@ -161,20 +192,26 @@ def _divisions(slices: int) -> tuple[tuple[int, float], ...]:
 
 def _count_patches(size: tuple[int, int], grid: tuple[int, int], shape: SliceShape) -> int:
     """Return the patches of the overview and all slices."""
+    overview, each = count_units(size, grid, shape.scale, shape.patch_size)
+    return overview + grid[0] * grid[1] * each
+
+
+def count_units(size: tuple[int, int], grid: tuple[int, int], scale: int, unit: int) -> tuple[int, int]:
+    """Return how many squares of ``unit`` pixels the overview and each slice have, 0 where there are no slices."""
     columns, rows = grid
     if not columns:
-        return _fit(size, shape, enlarge=True)
+        return _fit(size, scale, unit, enlarge=True), 0
     cell = (_multiple(size[0], columns) / columns, _multiple(size[1], rows) / rows)
-    return _fit(size, shape, enlarge=False) + columns * rows * _fit(cell, shape, enlarge=True)
+    return _fit(size, scale, unit, enlarge=False), _fit(cell, scale, unit, enlarge=True)
 
 
-def _fit(size: tuple[float, float], shape: SliceShape, *, enlarge: bool) -> int:
+def _fit(size: tuple[float, float], scale: int, unit: int, *, enlarge: bool) -> int:
     width, height = size
-    if enlarge or width * height > shape.scale**2:
+    if enlarge or width * height > scale**2:
         aspect = width / height
-        height = int(shape.scale / math.sqrt(aspect))
+        height = int(scale / math.sqrt(aspect))
         width = int(height * aspect)
-    return max(1, round(width / shape.patch_size)) * max(1, round(height / shape.patch_size))
+    return max(1, round(width / unit)) * max(1, round(height / unit))
 
 
 def _multiple(length: int, parts: int) -> int:

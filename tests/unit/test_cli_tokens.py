@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shlex
 import struct
 from itertools import pairwise
@@ -179,6 +180,16 @@ def test_a_damaged_file_never_stops_the_others(make: Any, cut: int, tail: bytes)
         sizes = read_folder(root)
     assert sum(sizes.counts.values()) + len(sizes.unreadable) == 2
     assert sizes.counts[10, 10] >= 1
+
+
+def test_a_pipe_among_the_files_is_passed_over(folder: Path) -> None:
+    os.mkfifo(folder / "pipe.png")
+    assert read_folder(str(folder)).skipped == 2
+
+
+def test_a_link_to_nothing_is_named(folder: Path) -> None:
+    (folder / "link.png").symlink_to(folder / "none.png")
+    assert "link.png: cannot be read: No such file or directory" in read_folder(str(folder)).unreadable
 
 
 @pytest.mark.parametrize(

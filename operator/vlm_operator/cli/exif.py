@@ -37,6 +37,8 @@ def _find_chunk(stream: BinaryIO, *, start: int, name: bytes, png: bool) -> byte
             return b""
         kind, length = (header[4:], header[:4]) if png else (header[:4], header[4:])
         size = int.from_bytes(length, "big" if png else "little")
+        if kind == b"IEND":
+            return b""
         if kind == name:
             return stream.read(min(size, _MOST_BYTES))
         at += 8 + size + (4 if png else size % 2)

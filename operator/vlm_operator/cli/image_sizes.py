@@ -39,7 +39,7 @@ class ImageSizes:
     Attributes:
         counts: Images of each size.
         unreadable: Files or lines that gave no size, each with the reason.
-        skipped: Files of the folder that are no images by their name.
+        skipped: Files of the folder that are no images by their name, pipes and devices among them.
     """
 
     counts: Mapping[Size, int]
@@ -67,7 +67,7 @@ def read_folder(folder: str) -> ImageSizes:
     unreadable: list[str] = []
     skipped = 0
     for path in _walk(root, unreadable):
-        if path.suffix.lower() not in _SUFFIXES:
+        if path.suffix.lower() not in _SUFFIXES or _is_special(path):
             skipped += 1
             continue
         try:
@@ -124,6 +124,11 @@ def _walk(root: Path, unreadable: list[str]) -> Iterator[Path]:
         for name in sorted(files):
             if not name.startswith("."):
                 yield Path(folder, name)
+
+
+def _is_special(path: Path) -> bool:
+    """Return whether the path is a pipe, a socket or a device, which may never answer."""
+    return path.exists() and not path.is_file()
 
 
 def _read_header(path: Path) -> Size:

@@ -1,10 +1,10 @@
 """What ``vlmctl tokens`` found, before it becomes a screen or a document."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from vlm_operator.cli.image_sizes import ImageSizes, Size
-from vlm_operator.cli.token_mix import Step, TokenMix, count_mix, measure_cap
+from vlm_operator.cli.token_mix import Step, TokenMix, measure_cap
 from vlm_operator.sizing.tokens.caps import tightest_cap
 from vlm_operator.sizing.tokens.types import ImageRule
 
@@ -55,10 +55,10 @@ class Answer:
         return not (self.sizes.unreadable or self.mix.refused or no_cap)
 
 
-def find_floor(rule: ImageRule, counts: Mapping[Size, int], *, min_pixels: int | None, min_tokens: int | None) -> Floor:
-    """Return the tightest cap that keeps so many pixels and tokens of each image of ``counts``."""
-    capped = tightest_cap(rule, counts, min_pixels=min_pixels, min_tokens=min_tokens)
-    mix = count_mix(rule, counts)
+def find_floor(rule: ImageRule, mix: TokenMix, *, min_pixels: int | None, min_tokens: int | None) -> Floor:
+    """Return the tightest cap that keeps so many pixels and tokens of each image of ``mix``."""
+    sizes = [size for size, _, _ in mix.counted]
+    capped = tightest_cap(rule, sizes, min_pixels=min_pixels, min_tokens=min_tokens)
     step = measure_cap(rule, capped, mix) if capped is not None and mix.counted else None
     return Floor(min_pixels=min_pixels, min_tokens=min_tokens, step=step, tightened=capped is not rule)
 

@@ -54,7 +54,7 @@ def _answer(arguments: argparse.Namespace, model: str, rule: ImageRule) -> int:
         explain=arguments.explain,
         over_cap=arguments.over_cap,
         trade=trade_off(rule, mix) if arguments.over_cap else (),
-        floor=find_floor(rule, sizes.counts, **floors) if any(floors.values()) else None,
+        floor=find_floor(rule, mix, **floors) if any(floors.values()) else None,
     )
     if arguments.output == "human":
         from vlm_operator.cli.tokens_screen import screen_of  # noqa: PLC0415

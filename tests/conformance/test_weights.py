@@ -91,7 +91,7 @@ def _rank_differences(shape: ModelShape, mode: str, size: int, rank: dict[str, A
 
 
 def _totals(shape: ModelShape, config: dict[str, Any]) -> set[int]:
-    """Return what a hub page may count: also scales, an output matrix that is tied, layers that predict ahead."""
+    """Return what a hub page may count: also scales, adapters, a tied output matrix, layers that predict ahead."""
     count = count_parameters(shape)
     totals = {count.total}
     scales = 0
@@ -102,6 +102,9 @@ def _totals(shape: ModelShape, config: dict[str, Any]) -> set[int]:
             packed = copies * weight.rows * weight.columns // plain
             scales += weight.measure(1, 2)[0] - packed - (copies * weight.columns if weight.bias else 0)
     totals.add(count.total + scales)
+    adapters = sum(int((config.get(name) or {}).get("r") or 0) for name in ("vision_lora", "speech_lora"))
+    if adapters:
+        totals |= {total + adapters * _adapter_width(shape) for total in totals}
     if shape.text.tied:
         totals |= {total + count.embedding for total in totals}
     ahead = int((config.get("text_config") or {}).get("mtp_num_hidden_layers") or 0)
@@ -109,3 +112,11 @@ def _totals(shape: ModelShape, config: dict[str, Any]) -> set[int]:
         per_layer = (count.attention + count.mlp + count.experts + count.router) // shape.text.layers
         totals |= {total + ahead * per_layer + 2 * shape.text.hidden**2 for total in totals}
     return totals
+
+
+def _adapter_width(shape: ModelShape) -> int:
+    """Return the parameters of one rank of adapters on the four fused matrices of every layer."""
+    text = shape.text
+    queries, keys = text.heads * text.head_dim, text.kv_heads * text.head_dim
+    attention = (text.hidden + queries + 2 * keys) + (queries + text.hidden)
+    return text.layers * (attention + 2 * text.hidden + 3 * text.intermediate)

@@ -7,7 +7,7 @@ from typing import Any, Final
 from vlm_operator.sizing.shape.quantisation import apply_quantisation, read_quantisation
 from vlm_operator.sizing.shape.text import FAMILIES, read_text, text_model_type
 from vlm_operator.sizing.shape.types import ModelShape, ShapeRefusal, VisionShape
-from vlm_operator.sizing.shape.vision import others, qwen, siglip
+from vlm_operator.sizing.shape.vision import others, qwen, remote, siglip
 
 _Reader = Callable[[Mapping[str, Any], int], VisionShape]
 _LLAVA_TOWERS: Final = frozenset({"clip_vision_model", "siglip_vision_model"})
@@ -72,6 +72,11 @@ ARCHITECTURES: Final[Mapping[str, _Family]] = {
     "GlmOcrForConditionalGeneration": _Family(read_vision=qwen.read_glm_ocr, data_parallel=True),
     "KimiVLForConditionalGeneration": _KIMI,
     "KimiK25ForConditionalGeneration": _KIMI,
+    "Phi4MMForCausalLM": _Family(read_vision=remote.read_phi4mm),
+    "KeyeForConditionalGeneration": _Family(read_vision=remote.read_keye),
+    "Ovis": _Family(read_vision=remote.read_ovis),
+    "Ovis2_5": _Family(read_vision=remote.read_ovis2_5),
+    "MiniCPMO": _Family(read_vision=remote.read_minicpmo, data_parallel=True),
     "DotsOCRForCausalLM": _Family(read_vision=qwen.read_dots, data_parallel=True),
 }
 """Architectures whose shapes are known, with what the engine can do with their towers (fact sheet 6.2)."""
@@ -116,8 +121,8 @@ def _sees_both_ways(config: Mapping[str, Any]) -> bool:
 
 def _refuse(architecture: str, family: _Family, config: Mapping[str, Any]) -> ShapeRefusal | None:
     model_type = text_model_type(config)
-    if architecture == "MiniCPMV" and model_type == "minicpmv":
-        message = f"MiniCPM-V {config.get('version')} cannot be sized; known: 2.6, 4.0, 4.5"
+    if architecture in {"MiniCPMV", "MiniCPMO"} and model_type in {"minicpmv", "minicpmo"}:
+        message = f"version {config.get('version')} cannot be sized; known: 2.6, 4.0, 4.5"
         return ShapeRefusal(reason="UnknownArchitecture", message=message)
     if model_type not in FAMILIES:
         return ShapeRefusal(

@@ -1,0 +1,156 @@
+"""Towers whose configuration is remote code: Phi-4-multimodal, Keye, Ovis and MiniCPM-o.
+
+Sources: vLLM ``M/phi4mm.py`` and ``M/vision_siglip_navit.py``, ``M/keye.py``, ``M/ovis.py``, ``M/aimv2.py``,
+``M/ovis2_5.py``, ``M/siglip2navit.py``, ``M/minicpmo.py``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from vlm_operator.sizing.shape.types import VisionShape
+from vlm_operator.sizing.shape.vision.parts import (
+    Layer,
+    linear,
+    mlp_projector,
+    number,
+    projector_table,
+    shape,
+    tower,
+    tower_table,
+    vision_config,
+)
+from vlm_operator.sizing.shape.vision.siglip import read_minicpm
+from vlm_operator.sizing.shape.weight import Weight, table
+
+PHI4_AUDIO: Final = 441_550_016
+"""Parameters of Phi-4-multimodal's audio encoder and projector (transformers' class on the published sizes)."""
+
+_PHI4_AUDIO_SIZES: Final[Mapping[str, int]] = {
+    "attention_dim": 1024,
+    "attention_heads": 16,
+    "linear_units": 1536,
+    "num_blocks": 24,
+}
+_KEYE_PACKED_POSITIONS: Final = 32_768
+_OVIS_INDICATORS: Final = 5
+_OVIS2_5_INDICATORS: Final = 4
+
+
+def read_phi4mm(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
+    """Phi-4-multimodal: SigLIP-SO400M at 448 pixels with its pooling head, all of it on every rank, and audio.
+
+    Raises:
+        ValueError: The audio encoder is another one than the published.
+    """
+    width, patch, side, wide = 1152, 14, 448 // 14, 4304
+    layer = Layer(hidden=width, intermediate=wide, norms=4 * width, split_attention=False, split_mlp=False)
+    audio = (config.get("audio_processor") or {}).get("config") or {}
+    if any(audio.get(key, value) != value for key, value in _PHI4_AUDIO_SIZES.items()):
+        message = "audio_processor, which differs from the published encoder"
+        raise ValueError(message)
+    head = width + 4 * width * (width + 1) + 2 * width * wide + wide + width + 2 * width
+    weights = (
+        tower("patch_embedding", 3 * patch**2, width, bias=True),
+        tower_table(side**2 * width + 2 * width + head),
+        *mlp_projector(width, text_hidden, text_hidden, split=False),
+        projector_table(2 * width),
+        table("audio", "audio_embed", PHI4_AUDIO),
+    )
+    return shape(layer, 27, weights, heads=16, patch=patch, out=text_hidden, merge=2)
+
+
+def read_keye(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
+    """Keye-VL: SigLIP with a second position table for packed images, patches merged 2 x 2 on every rank."""
+    vision = vision_config(config)
+    layer = _siglip_layer(vision)
+    width, patch, merge = layer.hidden, number(vision, "patch_size", 14), number(vision, "spatial_merge_size", 2)
+    side, merged = number(vision, "image_size", 384) // patch, merge**2 * layer.hidden
+    weights = (
+        tower("patch_embedding", 3 * patch**2, width, bias=True),
+        tower_table((side**2 + _KEYE_PACKED_POSITIONS) * width + 2 * width),
+        *mlp_projector(merged, merged, text_hidden, split=False),
+        projector_table(2 * width),
+    )
+    layers, heads = number(vision, "num_hidden_layers", 27), number(vision, "num_attention_heads", 16)
+    return shape(layer, layers, weights, heads=heads, patch=patch, out=text_hidden, merge=merge)
+
+
+def _siglip_layer(vision: Mapping[str, Any]) -> Layer:
+    width = number(vision, "hidden_size", 1152)
+    return Layer(hidden=width, intermediate=number(vision, "intermediate_size", 4304), norms=4 * width)
+
+
+def read_ovis2_5(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
+    """Ovis2.5: SigLIP-2 for native resolution and a visual vocabulary.
+
+    Raises:
+        ValueError: The tower is another one.
+    """
+    vision = config.get("vit_config") or {}
+    if vision.get("model_type", "siglip2_navit") != "siglip2_navit":
+        message = f"vit_config.model_type {vision['model_type']}, which is no known tower"
+        raise ValueError(message)
+    layer, patch = _siglip_layer(vision), number(vision, "patch_size", 16)
+    width = layer.hidden
+    side = number(vision, "image_size", 512) // patch
+    rows = 3 * number(vision, "temporal_patch_size", 1) * patch**2
+    stride, vocab = number(vision, "hidden_stride", 2), number(config, "visual_vocab_size", 65536)
+    weights = (
+        tower("patch_embedding", rows, width, bias=True),
+        tower_table((side**2 * width if vision.get("preserve_original_pe", True) else 0) + 2 * width),
+        *_visual_vocabulary(stride**2 * width, vocab, _OVIS2_5_INDICATORS, text_hidden),
+    )
+    layers, heads = number(vision, "num_hidden_layers", 27), number(vision, "num_attention_heads", 16)
+    return shape(layer, layers, weights, heads=heads, patch=patch, out=text_hidden, merge=stride, patch_row=rows)
+
+
+def read_ovis(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
+    """Ovis2: AIMv2 without its last norm and a visual vocabulary.
+
+    Raises:
+        ValueError: The tower is another one.
+    """
+    tokenizer = config.get("visual_tokenizer_config") or vision_config(config)
+    vision = tokenizer.get("backbone_config") or tokenizer
+    if vision.get("model_type") not in {"aimv2", "ovis2_vision"}:
+        message = f"the visual tokenizer's model_type {vision.get('model_type')}, which is no known tower"
+        raise ValueError(message)
+    width, patch = int(vision["hidden_size"]), number(vision, "patch_size", 14)
+    biased = bool(vision.get("qkv_bias"))
+    layer = Layer(
+        hidden=width,
+        intermediate=int(vision["intermediate_size"]),
+        gated=True,
+        qkv_bias=biased,
+        out_bias=bool(vision.get("use_bias")),
+        mlp_bias=bool(vision.get("use_bias")),
+        norms=2 * width,
+    )
+    side, stride = number(vision, "image_size", 448) // patch, number(tokenizer, "hidden_stride", 2)
+    vocab = number(tokenizer, "vocab_size", 65536)
+    weights = (
+        tower("patch_embedding", 3 * patch**2, width, bias=True),
+        tower_table(side**2 * width + width),
+        *_visual_vocabulary(stride**2 * width, vocab, _OVIS_INDICATORS, text_hidden),
+    )
+    layers, heads = int(vision["num_hidden_layers"]), int(vision["num_attention_heads"])
+    return shape(layer, layers, weights, heads=heads, patch=patch, out=text_hidden, merge=stride)
+
+
+def _visual_vocabulary(rows: int, vocab: int, indicators: int, out: int) -> tuple[Weight, ...]:
+    """Return the head over visual words, its norm and their embedding, which every rank holds."""
+    words = vocab - indicators
+    return (*linear("head", rows, words, bias=False), projector_table(2 * words + vocab * out))
+
+
+def read_minicpmo(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
+    """MiniCPM-o 2.6: MiniCPM-V's tower, Whisper's encoder and a projector on every rank; no speech output."""
+    found, audio = read_minicpm(config, text_hidden), config.get("audio_config") or {}
+    width, wide = number(audio, "d_model", 1024), number(audio, "encoder_ffn_dim", 4096)
+    block = 4 * width**2 + 3 * width + 2 * width * wide + wide + width + 4 * width
+    stem = 3 * width * (number(audio, "num_mel_bins", 80) + width) + 2 * width
+    positions = number(audio, "max_source_positions", 1500) * width + 2 * width
+    projector = width * text_hidden + text_hidden + text_hidden**2 + text_hidden
+    total = number(audio, "encoder_layers", 24) * block + stem + positions + projector
+    return replace(found, weights=(*found.weights, table("audio", "apm", total)))

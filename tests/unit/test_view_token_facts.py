@@ -119,6 +119,14 @@ def test_the_edge_is_capped_where_both_flags_agree(architecture: str) -> None:
     assert rule.maximum().true_tokens == (35 if architecture.startswith("Llava") else 20) ** 2
 
 
+def test_an_override_of_the_tower_is_refused_in_mistrals_format() -> None:
+    config, processor = PIXTRAL
+    settings = ServerSettings(hf_overrides={"vision_config": {"image_size": 512}}, config_format="mistral")
+    refusal = bind_rule("PixtralForConditionalGeneration", config, processor, settings)
+    assert isinstance(refusal, TokenRefusal)
+    assert refusal.reason == "SettingMismatch"
+
+
 def test_a_capped_edge_names_both_flags() -> None:
     rule = bind("LlavaForConditionalGeneration")
     assert not isinstance(rule, TokenRefusal)

@@ -152,6 +152,13 @@ def build_mistral_format(source: reading.Source) -> ImageRule:
     The values stand in params.json (``vision_encoder``) or in the twin config.json (``vision_config``).
     """
     config, name = source.config, source.model_id
+    for key in ("vision_encoder", "vision_config"):
+        if key in source.settings.hf_overrides:
+            raise reading.Refused(
+                "SettingMismatch",
+                f"hf_overrides.{key} would change the tower, but not how images are resized and counted: in Mistral's "
+                "format the engine takes that from the tokenizer file; drop the override",
+            )
     encoder, tower = (config, "vision_encoder.{}"), (config, "vision_config.{}")
 
     def read(*fields: str, default: int | None = None) -> int:

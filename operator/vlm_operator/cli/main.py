@@ -29,13 +29,14 @@ _Commands: TypeAlias = "argparse._SubParsersAction[_Parser]"  # noqa: SLF001 - i
 
 _EPILOG = """\
 exit status:
-  0 it fits · 1 it does not fit, or an image is refused · 2 wrong input · 3 the cluster did not answer
+  0 it fits · 1 it does not fit, or an image is refused or broken · 2 wrong input · 3 the cluster did not answer
 
 examples:
   vlmctl plan -f invoices.yaml
   vlmctl plan -f invoices.yaml --inventory cluster --output json
   vlmctl render -f invoices.yaml | kubectl apply -f -
   vlmctl tokens --model Qwen/Qwen2.5-VL-7B-Instruct --image 4032x3024
+  vlmctl tokens --model Qwen/Qwen2.5-VL-7B-Instruct --images scans/ --over-cap
 """
 
 

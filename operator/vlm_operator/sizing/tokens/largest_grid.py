@@ -33,12 +33,15 @@ class Limits(NamedTuple):
 
 def largest_image(limits: Limits, count: Count) -> tuple[int, tuple[int, int]]:
     """Return the most tokens of any accepted image and its (width, height); ``count`` counts an accepted size."""
-    best = max(_within_limits(limits, count), _scaled_down(limits, count))
+    best = max(largest_within_limits(limits, count), _scaled_down(limits, count))
     return max(best, _scaled_up(limits, count, best[0]))
 
 
-def _within_limits(limits: Limits, count: Count) -> tuple[int, tuple[int, int]]:
-    """Search the grids that are taken as they are: for each number of rows as many columns as fit."""
+def largest_within_limits(limits: Limits, count: Count) -> tuple[int, tuple[int, int]]:
+    """Return the most tokens of an image that needs no scaling, and its (width, height).
+
+    For each number of rows as many columns are tried as fit.
+    """
     best = (0, (1, 1))
     most = limits.max_pixels // limits.unit**2
     for rows in range(1, min(math.isqrt(most), math.isqrt(limits.max_area) // limits.unit + 1) + 1):

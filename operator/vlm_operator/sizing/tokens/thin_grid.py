@@ -1,0 +1,300 @@
+"""Native-resolution grids whose processors treat thin images in their own way: Cosmos3 Edge, Dots3 Note, MiMo Omni.
+
+Sides are rounded to whole units and scaled to the pixel limits as in Qwen's rule (``native_grid``), but:
+
+* Cosmos3 Edge and Dots3 Note take a side for at least one unit before the limits are compared, MiMo Omni first scales
+  an image whose short side is below one unit until it is one, whatever its aspect ratio;
+* Cosmos3 Edge and MiMo Omni fail where shrinking leaves nothing of a side, Dots3 Note keeps one unit, and it turns
+  away an image with a side below a quarter unit.
+
+Each of these concerns only strips, so the largest image is one that needs no scaling as long as the two pixel limits
+are apart; checkpoints where they are not are refused. Source: the engine's own processors of the three families.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, ClassVar, Final, NamedTuple
+
+from vlm_operator.sizing.tokens import caps, reading
+from vlm_operator.sizing.tokens.largest_grid import Limits, largest_within_limits
+from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS, check_size
+from vlm_operator.sizing.tokens.native_grid import MAX_ASPECT, most_tokens_size
+from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.units import ceil_div
+
+_TAGS: Final = 2
+_SETTINGS: Final = ("min_pixels", "max_pixels")
+
+
+class ThinShape(NamedTuple):
+    """What the count depends on.
+
+    Attributes:
+        unit: Side in pixels of the square that becomes one token.
+        merge_size: Patches of a token along one side.
+        min_pixels: Pixels below which an image is enlarged.
+        max_pixels: Pixels above which it is shrunk.
+        lifts: Is a short side below one unit scaled up to it, without a limit on the aspect ratio?
+        keeps_unit: Does shrinking leave at least one unit of a side, or fail?
+        least_side: The shortest side that is accepted.
+        tags_inside: Are the start and the end token part of the placeholder?
+    """
+
+    unit: int
+    merge_size: int
+    min_pixels: int
+    max_pixels: int
+    lifts: bool = False
+    keeps_unit: bool = False
+    least_side: int = 1
+    tags_inside: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThinGrid(ImageRule):
+    """The rule bound to one model and its settings. The engine computes its maximum from the pixel limit.
+
+    ``budget_pixels`` is the limit that it computes with; ``settable`` tells whether settings reach the images.
+    """
+
+    hint_lowers_budget: ClassVar[bool] = False
+    shape: ThinShape
+    budget_pixels: int
+    settable: bool
+
+    def count_image(self, width: int, height: int) -> ImageTokens | TokenRefusal:
+        """Count one image of ``width`` x ``height`` pixels."""
+        return _count(width, height, self.shape)
+
+    def maximum(self) -> MaximumTokens:
+        """Return the largest image; the engine's own is the squarest grid of as many tokens as its limit holds."""
+        return _maximum(self.shape, self.budget_pixels)
+
+    def parts(self, tokens: ImageTokens) -> tuple[Part, ...]:
+        """Return the grid and the tags around it."""
+        return Part("grid", tokens.embed_tokens, 1), Part("start and end", _TAGS, 1, embedded=False)
+
+    @property
+    def cap(self) -> Cap | None:
+        """The pixel limit in whole tokens, as far down as its maximum is that of an image without scaling."""
+        if not self.settable:
+            return None
+        square, least = self.shape.unit**2, least_limit(self.shape)
+        lowest = ceil_div(least, square) * square
+        return Cap(name="max_pixels", value=self.shape.max_pixels, tighter=range(lowest, self.shape.max_pixels, square))
+
+    def with_cap(self, value: int) -> "ThinGrid":
+        """Return the rule with ``max_pixels`` at ``value``."""
+        settings = caps.with_kwarg(self.settings, ("max_pixels",), {"max_pixels": value})
+        return replace(self, settings=settings, shape=self.shape._replace(max_pixels=value), budget_pixels=value)
+
+    def kept_pixels(self, width: int, height: int) -> int:
+        """Return the area after the resize."""
+        columns, rows = _fit(width, height, self.shape)
+        return columns * rows * self.shape.unit**2
+
+
+def build_cosmos3_edge(source: reading.Source) -> ThinGrid:
+    """Bind Cosmos3 Edge; of its settings only the two pixel limits are known to reach the images."""
+    given = reading.flatten_images_kwargs(source.settings)
+    reading.refuse_unknown(given, _SETTINGS)
+    merge_size = reading.same_in_both(source, "merge_size", "vision_config.spatial_merge_size")
+    name, files = source.model_id, source.processor
+    shape = ThinShape(
+        unit=reading.same_in_both(source, "patch_size", "vision_config.patch_size") * merge_size,
+        merge_size=merge_size,
+        min_pixels=reading.first_int(name, (given, "min_pixels"), (files, "min_pixels"), (files, "size.shortest_edge")),
+        max_pixels=reading.first_int(name, (given, "max_pixels"), (files, "max_pixels"), (files, "size.longest_edge")),
+    )
+    return _bind(source, shape, settable=True)
+
+
+def build_dots3_note(source: reading.Source) -> ThinGrid:
+    """Bind Dots3 Note, whose values are the section ``vision_config`` of preprocessor_config.json.
+
+    An image comes with the detail ``auto``, which can have limits of its own; the budget does not follow them.
+    """
+    _refuse_settings(source)
+    section = source.processor.get("vision_config")
+    values: Mapping[str, Any] = section if isinstance(section, Mapping) else {}
+    auto = reading.find(values, "image_details.auto") or {}
+    if reading.find(auto, "target_height") or reading.find(auto, "target_width"):
+        raise reading.Refused(
+            "UnsupportedProcessor",
+            f"{source.model_id or 'this model'}: image_details.auto sets a target size, for which images are not "
+            "counted; remove it from preprocessor_config.json",
+        )
+    name = source.model_id
+    merge_size = reading.first_int(name, (values, "merge_size"))
+    unit = reading.first_int(name, (values, "patch_size")) * merge_size
+    budget = reading.first_int(name, (values, "max_pixels"))
+    if math.prod(most_tokens_size(budget, unit)) // unit**2 != budget // unit**2:
+        raise reading.Refused(
+            "StartupFails",
+            f"max_pixels of {name or 'this model'} is {budget:,}, which holds {budget // unit**2:,} tokens: the "
+            "engine finds no image of so many to start with; choose a limit whose tokens form a rectangle",
+        )
+    shape = ThinShape(
+        unit=unit,
+        merge_size=merge_size,
+        min_pixels=reading.first_int(name, (auto, "min_pixels"), (values, "min_pixels")),
+        max_pixels=reading.first_int(name, (auto, "max_pixels"), (values, "max_pixels")),
+        keeps_unit=True,
+        least_side=max(1, unit // 4),
+        tags_inside=True,
+    )
+    return _bind(source, shape, settable=False, budget_pixels=budget)
+
+
+def build_mimo_omni(source: reading.Source) -> ThinGrid:
+    """Bind MiMo Omni, whose values are in config.json; its processor has defaults for the two pixel limits."""
+    _refuse_settings(source)
+    name, config = source.model_id, source.config
+    merge_size = reading.first_int(name, (config, "vision_config.spatial_merge_size"))
+    unit = reading.first_int(name, (config, "vision_config.patch_size")) * merge_size
+    shape = ThinShape(
+        unit=unit,
+        merge_size=merge_size,
+        min_pixels=reading.first_int(name, (config, "processor_config.image_min_pixels"), default=4 * unit**2),
+        max_pixels=reading.first_int(name, (config, "processor_config.image_max_pixels"), default=4096 * unit**2),
+        lifts=True,
+    )
+    return _bind(source, shape, settable=False)
+
+
+def _refuse_settings(source: reading.Source) -> None:
+    for key in source.settings.mm_processor_kwargs:
+        raise reading.Refused(
+            "SettingMismatch",
+            f"mm_processor_kwargs.{key}: the processor of {source.model_id or 'this model'} and the start-up budget "
+            "do not both follow it; drop it",
+        )
+
+
+def _bind(source: reading.Source, shape: ThinShape, *, settable: bool, budget_pixels: int = 0) -> ThinGrid:
+    least = least_limit(shape)
+    if shape.max_pixels < least:
+        raise reading.Refused(
+            "InvalidSetting",
+            f"max_pixels is {shape.max_pixels:,}, but with min_pixels {shape.min_pixels:,} images of "
+            f"{source.model_id or 'this model'} are counted from {least:,} on; raise it, or lower min_pixels",
+        )
+    if shape.max_pixels > MAX_DECODED_PIXELS:
+        raise reading.Refused(
+            "InvalidSetting",
+            f"max_pixels is {shape.max_pixels:,}, above the {MAX_DECODED_PIXELS:,} pixels of the largest image; "
+            "lower it",
+        )
+    return ThinGrid(
+        settings=source.settings,
+        model_id=source.model_id,
+        shape=shape,
+        budget_pixels=budget_pixels or shape.max_pixels,
+        settable=settable,
+    )
+
+
+def least_limit(shape: ThinShape) -> int:
+    """Return the ``max_pixels`` from which on no enlarged image and no strip takes more than the limit holds.
+
+    An enlarged image overshoots by less than one row and one column, so Dots3 Note never has to shrink it again; its
+    longest row has what an aspect ratio of 200 allows, and where short sides are lifted what ``min_pixels`` holds. A
+    strip that is shrunk to one row has fewer columns than the limit holds once that is above 200.
+    """
+    unit = shape.unit
+    floor = ceil_div(shape.min_pixels, unit**2)
+    longest = floor if shape.lifts else math.isqrt(MAX_ASPECT * shape.min_pixels) // unit + 1
+    return 2 * (floor + longest + math.isqrt(shape.min_pixels) // unit + 2 * MAX_ASPECT) * unit**2
+
+
+@lru_cache(maxsize=65536)
+def _count(width: int, height: int, shape: ThinShape) -> ImageTokens | TokenRefusal:
+    refusal = check_size(width, height) or _check_sides(width, height, shape)
+    if refusal is not None:
+        return refusal
+    columns, rows = _fit(width, height, shape)
+    if not columns or not rows:
+        return _refuse(width, height, "shrinking it leaves nothing of its short side")
+    return _tokens(columns, rows, shape)
+
+
+def _tokens(columns: int, rows: int, shape: ThinShape) -> ImageTokens:
+    tokens, unit = columns * rows, shape.unit
+    return ImageTokens(
+        tokens,
+        tokens + _TAGS if shape.tags_inside else tokens,
+        tokens + _TAGS,
+        tokens * shape.merge_size**2,
+        (columns * unit, rows * unit),
+        None,
+        (columns, rows),
+    )
+
+
+def _check_sides(width: int, height: int, shape: ThinShape) -> TokenRefusal | None:
+    long, short = max(width, height), min(width, height)
+    if short < shape.least_side:
+        return _refuse(width, height, f"a side must have at least {shape.least_side} pixels")
+    if long > MAX_ASPECT * short and not (shape.lifts and short < shape.unit):
+        return TokenRefusal(
+            reason="AspectRatioTooExtreme",
+            message=f"image size {width}x{height} has an aspect ratio of {long / short:.1f}, and the engine "
+            f"accepts at most {MAX_ASPECT}; crop the image or cut it into several",
+        )
+    return None
+
+
+def _refuse(width: int, height: int, why: str) -> TokenRefusal:
+    return TokenRefusal(
+        reason="ImageTooThin",
+        message=f"image size {width}x{height}: the engine fails, because {why}; crop the image or scale it up",
+    )
+
+
+def _fit(width: int, height: int, shape: ThinShape) -> tuple[int, int]:
+    """Return (columns, rows) of tokens, 0 where nothing of a side is left; in the engine's floating point."""
+    unit = shape.unit
+    if shape.lifts and min(width, height) < unit:
+        if height < width:
+            width, height = int(width * unit / height), unit
+        else:
+            width, height = unit, int(height * unit / width)
+    columns, rows = max(1, round(width / unit)), max(1, round(height / unit))
+    pixels = columns * rows * unit**2
+    if pixels > shape.max_pixels:
+        scale, least = math.sqrt(width * height / shape.max_pixels), int(shape.keeps_unit)
+        return max(least, math.floor(width / scale / unit)), max(least, math.floor(height / scale / unit))
+    if pixels < shape.min_pixels:
+        scale = math.sqrt(shape.min_pixels / (width * height))
+        return math.ceil(width * scale / unit), math.ceil(height * scale / unit)
+    return columns, rows
+
+
+@lru_cache(maxsize=1024)
+def _maximum(shape: ThinShape, budget_pixels: int) -> MaximumTokens:
+    unit = shape.unit
+
+    def count(width: int, height: int) -> int:
+        columns, rows = _fit(width, height, shape)
+        return columns * rows
+
+    if shape.lifts:
+        true_tokens = shape.max_pixels // unit**2
+        true_size = true_tokens, 1
+    else:
+        limits = Limits(unit, shape.min_pixels, shape.max_pixels, MAX_ASPECT, MAX_DECODED_PIXELS)
+        true_tokens, true_size = largest_within_limits(limits, count)
+    dummy_size = most_tokens_size(budget_pixels, unit)
+    dummy = _tokens(*_fit(*dummy_size, shape), shape)
+    if dummy.embed_tokens == true_tokens:
+        true_size = dummy_size
+    return MaximumTokens(
+        true_tokens=true_tokens,
+        true_size=true_size,
+        engine_tokens=math.prod(dummy_size) // unit**2,
+        dummy_size=dummy_size,
+        dummy_tokens=dummy.embed_tokens,
+        dummy_patches=dummy.vit_patches,
+    )

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from vlm_operator.sizing.tokens import caps, reading
+from vlm_operator.sizing.tokens.fixed import Fixed
 from vlm_operator.sizing.tokens.limits import check_size
 from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
 from vlm_operator.units import ceil_div
@@ -123,6 +124,37 @@ def build_idefics3(source: reading.Source) -> ImageRule:
         longest_edge=longest, tile_size=tile_size, tokens_per_tile=tokens, patches_per_tile=patches, cuts=cuts
     )
     return EdgeTiles(settings=source.settings, model_id=name, shape=shape)
+
+
+def build_colmodernvbert(source: reading.Source) -> ImageRule:
+    """Bind ColModernVBert's rule: Idefics3's processor, never cutting and with no settings, and no tags at all."""
+    name, config = source.model_id, source.config
+    roots = ("vision_config", "vlm_config.vision_config")
+    image_size = reading.first_int(name, *((config, f"{root}.image_size") for root in roots))
+    patch_size = reading.first_int(name, *((config, f"{root}.patch_size") for root in roots))
+    factor = reading.first_int(name, (config, "pixel_shuffle_factor"), (config, "vlm_config.pixel_shuffle_factor"))
+    tile_size = reading.first_int(name, (source.processor, "max_image_size.longest_edge"))
+    if tile_size != image_size:
+        raise reading.Refused(
+            "SettingMismatch",
+            f"vision_config.image_size is {image_size}, but the processor resizes to {tile_size}: requests would fail; "
+            "take the files from the checkpoint",
+        )
+    patches = reading.divide("vision_config.patch_size", image_size, patch_size) ** 2
+    tokens = reading.positive_int("tokens of an image", patches // factor**2)
+    return Fixed(
+        settings=source.settings,
+        model_id=name,
+        image_size=image_size,
+        tokens=ImageTokens(
+            embed_tokens=tokens,
+            placeholder_length=tokens,
+            prompt_tokens=tokens,
+            vit_patches=patches,
+            resized=(image_size, image_size),
+        ),
+        ignored_settings=tuple(reading.dotted(source.settings.mm_processor_kwargs, "mm_processor_kwargs.")),
+    )
 
 
 def _split(source: reading.Source) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

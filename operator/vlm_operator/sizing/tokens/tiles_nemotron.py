@@ -119,14 +119,14 @@ def _read_budget(source: reading.Source) -> PatchBudget:
         )
     config, name = source.config, source.model_id
     most = reading.find(config, "vision_config.args.max_num_patches")
+    context = source.settings.max_model_len or reading.first_int(
+        name, (config, "llm_config.max_position_embeddings"), (config, "text_config.max_position_embeddings")
+    )
     return PatchBudget(
         patch_size=reading.first_int(name, (config, "patch_size")),
         min_patches=reading.first_int(name, (config, "vision_config.args.min_num_patches")),
         max_patches=None if most == 0 else reading.first_int(name, (config, "vision_config.args.max_num_patches")),
-        context=source.settings.max_model_len
-        or reading.first_int(
-            name, (config, "llm_config.max_position_embeddings"), (config, "text_config.max_position_embeddings")
-        ),
+        context=_RESERVED + reading.positive_int(f"the model's length less {_RESERVED}", context - _RESERVED),
     )
 
 
@@ -142,23 +142,16 @@ def _count(width: int, height: int, shape: PatchBudget) -> ImageTokens | TokenRe
 def _refuse_strip(width: int, height: int) -> TokenRefusal:
     return TokenRefusal(
         reason="AspectRatioTooLarge",
-        message=f"image size {width}x{height} is so long that shrinking it to the patch budget leaves nothing of its "
-        "short side, and the engine fails on it; cut or pad the image",
+        message=f"image size {width}x{height} is so long that what the patch budget and the context leave of its short "
+        "side is nothing, and the engine fails on it; cut or pad the image",
     )
 
 
 def _measure(width: int, height: int, shape: PatchBudget) -> ImageTokens:
-    """Return the count, no patches where a side shrinks to nothing."""
+    """Return the count, no patches where nothing is left of a side."""
     # Round half to even, as the engine does.
     sides = (round(width / shape.patch_size + 0.5), round(height / shape.patch_size + 0.5))
-    budget = shape.budget
-    columns, rows = _fit(sides, budget, shape.min_patches)
-    for _ in range(_ROUNDS):
-        if columns * rows <= shape.available:
-            break
-        smaller = max(shape.min_patches, int(columns * rows * (shape.available / (columns * rows))))
-        budget = smaller if smaller < budget else shape.min_patches
-        columns, rows = _fit(sides, budget, shape.min_patches)
+    columns, rows = _fit_context(sides, shape)
     patches = columns * rows
     embed = patches // _MERGE**2
     return ImageTokens(
@@ -168,6 +161,18 @@ def _measure(width: int, height: int, shape: PatchBudget) -> ImageTokens:
         vit_patches=patches,
         resized=(columns * shape.patch_size, rows * shape.patch_size),
     )
+
+
+def _fit_context(sides: tuple[int, int], shape: PatchBudget) -> tuple[int, int]:
+    """Return (columns, rows) of patches, (0, 0) where the engine finds none that the context leaves room for."""
+    budget = shape.budget
+    for _ in range(_ROUNDS):
+        columns, rows = _fit(sides, budget, shape.min_patches)
+        if columns * rows <= shape.available:
+            return columns, rows
+        smaller = max(shape.min_patches, int(columns * rows * (shape.available / (columns * rows))))
+        budget = smaller if smaller < budget else shape.min_patches
+    return 0, 0
 
 
 def _fit(sides: tuple[int, int], budget: int, least: int) -> tuple[int, int]:
@@ -194,11 +199,13 @@ def _make_even(side: int, other: int, budget: int) -> int:
 def _largest(shape: PatchBudget) -> tuple[tuple[int, int], ImageTokens]:
     """Return the size and the count of the largest image.
 
-    An image that needs no resizing takes the whole budget. Only a strip of one row that is enlarged to the least
-    number of patches may exceed it, since its row then becomes two.
+    An image that needs no resizing takes the whole budget. A strip of one row of patches may take twice as much: its
+    row becomes two even where the budget is spent, as long as the context leaves room.
     """
-    quarter = shape.budget // _MERGE**2
+    quarter = max(1, shape.budget // _MERGE**2)
     rows = next(side for side in range(math.isqrt(quarter), 0, -1) if quarter % side == 0)
-    grids = ((_MERGE * quarter // rows, _MERGE * rows), (shape.min_patches - 1, 1))
-    sizes = ((shape.patch_size * (x - 1) + 1, shape.patch_size * (y - 1) + 1) for x, y in grids if min(x, y) > 0)
+    half = shape.available // _MERGE
+    strips = ((side, 1) for side in (shape.budget, shape.min_patches - 1, half, half + 1) if side > 0)
+    grids = ((_MERGE * quarter // rows, _MERGE * rows), *strips)
+    sizes = [(shape.patch_size * (x - 1) + 1, shape.patch_size * (y - 1) + 1) for x, y in grids]
     return max(((size, _measure(*size, shape)) for size in sizes), key=lambda found: found[1].embed_tokens)

@@ -275,11 +275,17 @@ def _most_kept(width: int, height: int, tile_size: int, candidates: tuple[tuple[
     """Return the grid that keeps most of the image's pixels, the first of the smallest of equals."""
     area = width * height
     best, most, least_waste = candidates[0], 0, math.inf
-    for grid in candidates:
-        wide, high = grid[0] * tile_size, grid[1] * tile_size
+    for grid, wide, high in _canvases(tile_size, candidates):
         scale = min(wide / width, high / height)
         kept = min(int(width * scale) * int(height * scale), area)
-        waste = wide * high - kept
-        if kept > most or (kept == most and waste < least_waste):
-            best, most, least_waste = grid, kept, waste
+        if kept >= most:
+            waste = wide * high - kept
+            if kept > most or waste < least_waste:
+                best, most, least_waste = grid, kept, waste
     return best
+
+
+@lru_cache(maxsize=64)
+def _canvases(tile_size: int, candidates: tuple[tuple[int, int], ...]) -> tuple[tuple[tuple[int, int], int, int], ...]:
+    """Return each grid with its width and height in pixels."""
+    return tuple((grid, grid[0] * tile_size, grid[1] * tile_size) for grid in candidates)

@@ -175,13 +175,17 @@ def _choose(width: int, height: int, shape: CoveringShape) -> tuple[int, int]:
     """Return (columns, rows). No grid covers more than its tiles' area, so most need not be tried."""
     area, tile_area = width * height, shape.tile_size**2
     groups = grids_by_count(shape.max_tiles)
-    for count, group in enumerate(groups, start=1):
-        if count * tile_area / area > shape.threshold:
-            cover, grid = _best_cover(width, height, group, shape.tile_size)
-            if cover > shape.threshold:
-                return grid
+    enough = next(
+        (count for count in range(1, len(groups) + 1) if count * tile_area / area > shape.threshold), len(groups) + 1
+    )
     most, best = 0.0, (1, 1)
-    for count in range(len(groups), 0, -1):
+    for group in groups[enough - 1 :]:
+        cover, grid = _best_cover(width, height, group, shape.tile_size)
+        if cover > shape.threshold:
+            return grid
+        if cover > most:
+            most, best = cover, grid
+    for count in range(enough - 1, 0, -1):
         if count * tile_area / area < most:
             break
         cover, grid = _best_cover(width, height, groups[count - 1], shape.tile_size)
@@ -215,11 +219,16 @@ def _covered(width: int, height: int, columns: int, rows: int, tile_size: int) -
     """Return the image area that the cells have; the last column and row take what does not divide."""
     wide, high = width // columns, height // rows
     last_wide, last_high = width - (columns - 1) * wide, height - (rows - 1) * high
-    cells = [_inside(wide, high, tile_size)] * ((columns - 1) * (rows - 1))
-    cells += [_inside(last_wide, high, tile_size)] * (rows - 1)
-    cells += [_inside(wide, last_high, tile_size)] * (columns - 1)
-    cells.append(_inside(last_wide, last_high, tile_size))
-    # The engine adds floating-point areas with compensation, which is the exact sum, rounded.
+    if last_wide == wide and last_high == high:
+        return columns * rows * _inside(wide, high, tile_size)
+    cells = [_inside(last_wide, last_high, tile_size)]
+    if columns > 1:
+        cells += [_inside(wide, last_high, tile_size)] * (columns - 1)
+    if rows > 1:
+        cells += [_inside(last_wide, high, tile_size)] * (rows - 1)
+        if columns > 1:
+            cells += [_inside(wide, high, tile_size)] * ((columns - 1) * (rows - 1))
+    # The engine's Python (3.12) adds floating-point numbers with compensation: the exact sum, rounded.
     return math.fsum(cells)
 
 

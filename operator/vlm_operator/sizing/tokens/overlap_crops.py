@@ -8,6 +8,7 @@ marks as well. Source: the engine's processing information for both, and ``Molmo
 
 import math
 from array import array
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -290,26 +291,26 @@ def choose_grid(width: int, height: int, shape: CropShape) -> tuple[int, int]:
     The engine divides in single precision, where scales tie that differ in double. An image smaller than the margins
     has a negative scale and gets one crop.
     """
-    along_height = _scales(height - shape.margin, shape)
-    along_width = _scales(width - shape.margin, shape)
-    tightest, shrinking = math.inf, -math.inf
-    best, least_shrunk = None, (1, 1)
-    for rows, columns in candidate_grids(shape.max_crops):
-        scale = min(along_height[rows - 1], along_width[columns - 1])
-        if scale >= 1:
-            if best is None or scale < tightest:
-                best, tightest = (columns, rows), scale
-        elif scale > shrinking:
-            least_shrunk, shrinking = (columns, rows), scale
-    return best or least_shrunk
+    high, wide = height - shape.margin, width - shape.margin
+    if high < 0 or wide < 0:
+        return 1, 1
+    along_height, along_width = _scales(high, shape), _scales(wide, shape)
+    # Scales grow along either side, so the fewest crops that do not shrink a side are also the tightest.
+    columns, rows = bisect_left(along_width, 1) + 1, bisect_left(along_height, 1) + 1
+    most = shape.max_crops
+    if columns * rows <= most:
+        return columns, rows
+    largest = max(min(along_height[n - 1], along_width[most // n - 1]) for n in range(1, most + 1))
+    return bisect_left(along_width, largest) + 1, bisect_left(along_height, largest) + 1
 
 
-def _scales(side: int, shape: CropShape) -> Sequence[float]:
+def _scales(side: int, shape: CropShape) -> list[float]:
     """Return the scale along 1, 2, ... ``max_crops`` crops, in single precision."""
     if not side:
         return [math.inf] * shape.max_crops
     (rounded,) = array("f", [side])
-    return array("f", [crops * shape.window / rounded for crops in range(1, shape.max_crops + 1)])
+    along = range(shape.window, (shape.max_crops + 1) * shape.window, shape.window)
+    return array("f", [pixels / rounded for pixels in along]).tolist()
 
 
 @lru_cache(maxsize=64)

@@ -93,7 +93,15 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "lfm2": {"max_position_embeddings": 128000, "tie_word_embeddings": True},
     "paddleocr_vl_text": {"max_position_embeddings": 131072, "head_dim": 128, "tie_word_embeddings": True},
     "molmo": {"max_position_embeddings": 4096},
-    "molmo2": {"max_position_embeddings": 36864},
+    "molmo2": {
+        **_QWEN3,
+        "intermediate_size": 12288,
+        "num_hidden_layers": 36,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 36864,
+        "use_qk_norm": True,
+        "qk_norm_type": "qwen3",
+    },
     "hunyuan_vl": {"max_position_embeddings": 2048},
     "dots_ocr": {"max_position_embeddings": 32768},
 }
@@ -116,6 +124,7 @@ _BY_OUTER: Final[Mapping[str, str]] = {
     "unlimited-ocr": "deepseek_v2",
     "kimi_k2": "deepseek_v3",
     "Keye": "qwen3",
+    "molmo2_text": "molmo2",
 }
 """Model types that name the whole checkpoint, or a class that the engine runs as another one."""
 

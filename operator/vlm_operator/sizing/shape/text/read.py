@@ -54,6 +54,7 @@ FAMILIES: Final[Mapping[str, _Family]] = {
     "phi3_v": _Family(),
     "phi4mm": _Family(),
     "molmo": _Family(),
+    "molmo2": _Family(qk_norm=True),
     "deepseek_v2": _Family(),
     "deepseek_v3": _Family(),
     "glm4v_text": _Family(norms=4),
@@ -140,7 +141,7 @@ def _vocabulary(model_type: str, text: Mapping[str, Any], *, tied: bool) -> tupl
     if model_type == "phi3_v":
         # The engine builds the embedding a second time beside the image projection (fact sheet 12.12).
         found.append(embedding)
-    if model_type == "molmo":
+    if model_type in {"molmo", "molmo2"}:
         extra = Weight(
             part="embedding",
             name="embed_tokens.new",

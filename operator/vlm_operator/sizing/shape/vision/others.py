@@ -22,6 +22,12 @@ GEMMA4_AUDIO: Final = 308_756_768
 """Parameters of Gemma-4's audio tower as the class default builds it (E2B and E4B ship no other)."""
 
 _CLIP_L: Final[Mapping[str, int]] = {"width": 1024, "layers": 24, "heads": 16, "image_size": 224, "patch_size": 14}
+_INTERNVL_HF: Final[Mapping[str, int]] = {
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+}
 _SAM_WINDOW: Final = 14
 
 
@@ -59,6 +65,18 @@ def read_internvl(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
         out=text_hidden,
         odd_heads="replicate_attention",
     )
+
+
+def read_internvl_hf(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
+    """InternVL in its transformers form (``M/interns1_vit.py``): every rank holds attention, only MLPs are split."""
+    vision = dict(vision_config(config))
+    for key in ("image_size", "patch_size"):
+        side = vision.get(key)
+        if isinstance(side, list):
+            vision[key] = side[0]
+    found = read_internvl({**config, "vision_config": {**_INTERNVL_HF, **vision}}, text_hidden)
+    weights = tuple(replace(weight, split="whole") if ".attn." in weight.name else weight for weight in found.weights)
+    return replace(found, weights=weights, split_heads=0)
 
 
 def read_llama4(config: Mapping[str, Any], text_hidden: int) -> VisionShape:

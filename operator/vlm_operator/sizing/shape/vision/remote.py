@@ -33,6 +33,7 @@ _PHI4_AUDIO_SIZES: Final[Mapping[str, int]] = {
     "num_blocks": 24,
 }
 _KEYE_PACKED_POSITIONS: Final = 32_768
+_RADIO_TOKENS: Final = 10
 _OVIS_INDICATORS: Final = 5
 _OVIS2_5_INDICATORS: Final = 4
 
@@ -79,6 +80,46 @@ def read_keye(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
 def _siglip_layer(vision: Mapping[str, Any]) -> Layer:
     width = number(vision, "hidden_size", 1152)
     return Layer(hidden=width, intermediate=number(vision, "intermediate_size", 4304), norms=4 * width)
+
+
+def read_molmo2(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
+    """Molmo2: SigLIP up to the deepest selected layer, attention pooling and a gated projector, all split."""
+    vision, adapter = config.get("vit_config") or {}, config.get("adapter_config") or {}
+    layer, patch = _siglip_layer(vision), number(vision, "image_patch_size", 14)
+    total = number(vision, "num_hidden_layers", 27)
+    picked = [total + index if index < 0 else index for index in adapter.get("vit_layers") or (-3, -9)]
+    rows, width = len(picked) * layer.hidden, number(adapter, "hidden_size", 1152)
+    wide = number(adapter, "intermediate_size", 18944)
+    weights = (
+        tower("patch_embedding", 3 * patch**2, layer.hidden, bias=True),
+        tower_table(number(vision, "image_num_pos", 729) * layer.hidden),
+        *(found for name in ("wq", "wk", "wv") for found in linear(f"pooling.{name}", rows, width, "columns")),
+        *linear("pooling.wo", width, width, "rows"),
+        *linear("image_projector.w1", width, wide, "columns", bias=False),
+        *linear("image_projector.w3", width, wide, "columns", bias=False),
+        *linear("image_projector.w2", wide, text_hidden, "rows", bias=False),
+    )
+    heads = number(vision, "num_attention_heads", 16)
+    return shape(layer, max(picked) + 1, weights, heads=heads, patch=patch, out=text_hidden, merge=2)
+
+
+def read_radio(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
+    """Llama-Nemotron-VL: C-RADIO (ViT-H on InternViT's layers) and InternVL's projector on every rank."""
+    vision = vision_config(config)
+    width, patch = number(vision, "hidden_size", 1280), number(config, "patch_size", 16)
+    layer = Layer(hidden=width, intermediate=number(vision, "intermediate_size", 4 * width), norms=4 * width)
+    merged = round(width / float(config.get("downsample_ratio", 0.5)) ** 2)
+    side = number(vision, "max_img_size", 2048) // patch
+    weights = (
+        tower("patch_generator.embedder", 3 * patch**2, width),
+        tower_table((side**2 + _RADIO_TOKENS) * width),
+        *mlp_projector(merged, text_hidden, text_hidden, split=False),
+        projector_table(2 * merged),
+    )
+    layers, heads = number(vision, "num_hidden_layers", 32), number(vision, "num_attention_heads", 16)
+    return shape(
+        layer, layers, weights, heads=heads, patch=patch, out=text_hidden, merge=2, odd_heads="replicate_attention"
+    )
 
 
 def read_ovis2_5(config: Mapping[str, Any], text_hidden: int) -> VisionShape:

@@ -38,9 +38,8 @@ class TileShape(NamedTuple):
 
 
 def largest_grid(shape: TileShape) -> tuple[int, int]:
-    """Return the dummy's grid where the engine lists all grids of the tiles."""
-    listed = (1, 1) if shape.choice == "single" else (shape.min_tiles, shape.max_tiles)
-    return max(grids(*listed), key=lambda grid: grid[0] * grid[1])
+    """Return the first grid of most tiles, which is the dummy's where the engine lists the grids as they are."""
+    return _first_of_most(shape, shape.max_tiles)
 
 
 def largest_listed_grid(shape: TileShape) -> tuple[int, int]:
@@ -48,10 +47,18 @@ def largest_listed_grid(shape: TileShape) -> tuple[int, int]:
 
     No longer grid is taken, but the list, and with it the first grid of most tiles, may have another order.
     """
-    if not shape.thumbnail or shape.max_tiles == 1 or shape.choice == "single":
-        return largest_grid(shape)
-    listed = grids(shape.min_tiles, shape.max_tiles + 1)
-    return next(grid for grid in listed if grid[0] * grid[1] == shape.max_tiles)
+    return _first_of_most(shape, shape.max_tiles + int(shape.thumbnail and shape.max_tiles > 1))
+
+
+def _first_of_most(shape: TileShape, listed: int) -> tuple[int, int]:
+    """Return the first grid of most tiles, of a list with up to ``listed``, that an image of its size is cut into."""
+    if shape.choice == "single":
+        return 1, 1
+    return next(
+        grid
+        for grid in grids(shape.min_tiles, listed)
+        if grid[0] * grid[1] == shape.max_tiles and _choose(*_fill(grid, shape), shape) == grid
+    )
 
 
 def column(shape: TileShape) -> tuple[int, int]:
@@ -86,21 +93,16 @@ class Tiles(ImageRule):
     def maximum(self) -> MaximumTokens:
         """Return the largest image, one that fills the largest grid, and the engine's dummy."""
         shape = self.shape
-        true, true_size = self._fill(largest_grid(shape))
-        dummy, dummy_size = self._fill(self.dummy_grid(shape))
+        true_size, dummy_size = (_fill(grid, shape) for grid in (largest_grid(shape), self.dummy_grid(shape)))
+        dummy = _measure(*dummy_size, shape)
         return MaximumTokens(
-            true_tokens=true.embed_tokens,
+            true_tokens=_measure(*true_size, shape).embed_tokens,
             true_size=true_size,
             engine_tokens=dummy.embed_tokens,
             dummy_size=dummy_size,
             dummy_tokens=dummy.embed_tokens,
             dummy_patches=dummy.vit_patches,
         )
-
-    def _fill(self, grid: tuple[int, int]) -> tuple[ImageTokens, tuple[int, int]]:
-        """Return the count and the size of an image as large as ``grid``."""
-        size = (grid[0] * self.shape.tile_size, grid[1] * self.shape.tile_size)
-        return _measure(*size, self.shape), size
 
     def parts(self, tokens: ImageTokens) -> tuple[Part, ...]:
         """Return the tiles, the thumbnail and the tags."""
@@ -133,7 +135,7 @@ class Tiles(ImageRule):
     def kept_pixels(self, width: int, height: int) -> int:
         """Return the area of the tiles, the thumbnail not counted."""
         shape = self.shape
-        columns, rows = choose_grid(shape.choice, width, height, shape.tile_size, shape.min_tiles, shape.max_tiles)
+        columns, rows = _choose(width, height, shape)
         return columns * rows * shape.tile_size**2
 
 
@@ -151,7 +153,7 @@ class CanvasTiles(Tiles):
     def kept_pixels(self, width: int, height: int) -> int:
         """Return the area of the image on its canvas; enlarging it adds no detail."""
         shape = self.shape
-        columns, rows = choose_grid(shape.choice, width, height, shape.tile_size, shape.min_tiles, shape.max_tiles)
+        columns, rows = _choose(width, height, shape)
         most_width, most_height = columns * shape.tile_size, rows * shape.tile_size
         if width <= most_width and height <= most_height:
             return width * height
@@ -200,7 +202,7 @@ def _count(width: int, height: int, shape: TileShape) -> ImageTokens | TokenRefu
 
 
 def _measure(width: int, height: int, shape: TileShape) -> ImageTokens:
-    columns, rows = choose_grid(shape.choice, width, height, shape.tile_size, shape.min_tiles, shape.max_tiles)
+    columns, rows = _choose(width, height, shape)
     views = columns * rows
     if shape.thumbnail and views > 1:
         views += 1
@@ -214,3 +216,12 @@ def _measure(width: int, height: int, shape: TileShape) -> ImageTokens:
         tiles=views,
         grid=(columns, rows),
     )
+
+
+def _choose(width: int, height: int, shape: TileShape) -> tuple[int, int]:
+    return choose_grid(shape.choice, width, height, shape.tile_size, shape.min_tiles, shape.max_tiles)
+
+
+def _fill(grid: tuple[int, int], shape: TileShape) -> tuple[int, int]:
+    """Return the size of an image as large as ``grid``."""
+    return grid[0] * shape.tile_size, grid[1] * shape.tile_size

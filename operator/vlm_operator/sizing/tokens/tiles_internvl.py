@@ -109,17 +109,24 @@ def read_shape(
     thumbnail: bool,
     choice: Choice = "closest",
     limit: str = "max_dynamic_patch",
+    patch_path: str = "vision_config.patch_size",
 ) -> TileShape:
-    """Return the shape of tiles of ``tile_size`` pixels; ``limit`` names the upper of the ``limits``.
+    """Return the shape of tiles of ``tile_size`` pixels.
+
+    Args:
+        source: The model.
+        tile_size: Pixels a side.
+        limits: The least and the most tiles.
+        thumbnail: Whether a cut image has a view of the whole.
+        choice: Which grid is taken.
+        limit: Name of the upper limit.
+        patch_path: Where config.json states the patch size.
 
     Raises:
         Refused: A figure is missing or impossible.
     """
     least, most = tile_limits(source.model_id, *limits, limit)
-    patch_size = reading.first_int(
-        source.model_id, (source.config, "vision_config.patch_size"), (source.config, "patch_size")
-    )
-    side = reading.divide("vision_config.patch_size", tile_size, patch_size)
+    side = reading.divide(patch_path, tile_size, reading.first_int(source.model_id, (source.config, patch_path)))
     ratio = reading.positive_number("downsample_ratio", source.config.get("downsample_ratio"))
     tokens = int(side**2 * ratio**2)
     if tokens < 1:

@@ -358,7 +358,8 @@ def _encoder_phase(request: MemoryRequest) -> int:
     items = ceil_div(request.items, size) if whole else request.items
     shards = 1 if whole else size
     mlp = (3 if vision.gated else 2) * vision.intermediate // shards
-    attention_shards = 1 if vision.replicates_odd_heads and vision.heads % shards else shards
+    uncut = not vision.split_heads or (vision.replicates_odd_heads and vision.heads % shards)
+    attention_shards = 1 if uncut else shards
     attention = 6 * vision.hidden // attention_shards
     row = vision.patch_row + 2 * vision.hidden + max(mlp, attention)
     return items * request.dummy_patches * row * request.shape.text.dtype_bytes

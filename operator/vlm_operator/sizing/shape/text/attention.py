@@ -123,6 +123,27 @@ def gated_delta_net(text: Mapping[str, Any], layers: tuple[int, ...]) -> tuple[W
     return tuple(found)
 
 
+def mamba2(text: Mapping[str, Any], layers: tuple[int, ...]) -> tuple[Weight, ...]:
+    """Return a Mamba-2 mixer (``layers/mamba/mamba_mixer2.py``): heads and groups are split."""
+    hidden, heads = int(text["hidden_size"]), int(text["mamba_num_heads"])
+    inner, states = heads * int(text["mamba_head_dim"]), 2 * int(text["n_groups"]) * int(text["ssm_state_size"])
+    kernel, module = int(text.get("conv_kernel") or 4), "layers.{}.mixer."
+    return (
+        Weight(
+            part="attention",
+            name=module + "in_proj",
+            rows=hidden,
+            columns=2 * inner + states + heads,
+            split="columns",
+            layers=layers,
+        ),
+        Weight(part="attention", name=module + "out_proj", rows=inner, columns=hidden, split="rows", layers=layers),
+        _split_table(module + "conv1d", kernel + 1, inner + states, layers),
+        _split_table(module + "heads", 3, heads, layers),
+        _split_table(module + "norm", 1, inner, layers),
+    )
+
+
 def short_convolution(text: Mapping[str, Any], layers: tuple[int, ...]) -> tuple[Weight, ...]:
     """Return LFM2's gated short convolution: one projection in (three parts), one out and the kernel."""
     hidden, kernel = int(text["hidden_size"]), int(text.get("conv_L_cache") or 3)

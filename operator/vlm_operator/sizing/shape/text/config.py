@@ -102,6 +102,7 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "use_qk_norm": True,
         "qk_norm_type": "qwen3",
     },
+    "nemotron_h": {"max_position_embeddings": 4096, "tie_word_embeddings": False},
     "hunyuan_vl": {"max_position_embeddings": 2048},
     "dots_ocr": {"max_position_embeddings": 32768},
 }

@@ -62,6 +62,7 @@ FAMILIES: Final[Mapping[str, _Family]] = {
     "glm4v_moe_text": _Family(),
     "paddleocr_vl_text": _Family(),
     "lfm2": _Family(qk_norm=True),
+    "nemotron_h": _Family(norms=1),
 }
 """Language models whose every weight is known."""
 
@@ -129,6 +130,8 @@ def _is_latent(text: Mapping[str, Any]) -> bool:
 
 
 def _linear_heads(text: Mapping[str, Any]) -> tuple[int, ...]:
+    if _pattern(text):
+        return int(text["mamba_num_heads"]), int(text["n_groups"])
     if "linear_attention" not in (text.get("layer_types") or ()):
         return ()
     return int(text["linear_num_key_heads"]), int(text["linear_num_value_heads"])
@@ -189,6 +192,8 @@ def _attention(
     if model_type == "gemma4_text":
         return _gemma4_attention(text, of_kind, heads)
     linear, conv = of_kind.pop("linear_attention", ()), of_kind.pop("conv", ())
+    mamba = of_kind.pop("mamba", ())
+    of_kind.pop("mlp", None)
     softmax = tuple(sorted(i for layers in of_kind.values() for i in layers))
     found = kinds.grouped_query(
         text,
@@ -200,12 +205,21 @@ def _attention(
     )
     if linear:
         found += kinds.gated_delta_net(text, linear)
+    if mamba:
+        found += kinds.mamba2(text, mamba)
     if conv:
         found += kinds.short_convolution(text, conv)
     return found
 
 
+def _pattern(text: Mapping[str, Any]) -> str:
+    """Return Nemotron-H's layers, a letter each: M is a mixer, * attention, - an MLP (one of them a layer)."""
+    return str(text.get("hybrid_override_pattern") or "")
+
+
 def _kind(text: Mapping[str, Any], layer: int) -> str:
+    if _pattern(text):
+        return {"M": "mamba", "*": "full_attention", "-": "mlp"}[_pattern(text)[layer]]
     named = text.get("layer_types")
     return str(named[layer]) if named else "full_attention"
 
@@ -248,6 +262,8 @@ def _dense_width(model_type: str, text: Mapping[str, Any], experts: Experts | No
 
 
 def _mlp(model_type: str, text: Mapping[str, Any], experts: Experts | None) -> tuple[Weight, ...]:
+    if _pattern(text):
+        return _squared_mlp(text)
     every, hidden = range(int(text["num_hidden_layers"])), int(text["hidden_size"])
     sparse = () if experts is None or experts.beside_dense else experts.layers
     dense = tuple(i for i in every if i not in sparse)
@@ -260,6 +276,13 @@ def _mlp(model_type: str, text: Mapping[str, Any], experts: Experts | None) -> t
     if experts:
         found += expert_weights(hidden, experts)
     return found + _per_layer_inputs(text)
+
+
+def _squared_mlp(text: Mapping[str, Any]) -> tuple[Weight, ...]:
+    """Return Nemotron-H's MLPs, which square the activation instead of gating it, where the pattern has them."""
+    layers = tuple(i for i in range(int(text["num_hidden_layers"])) if _kind(text, i) == "mlp")
+    found = dense_mlp(int(text["hidden_size"]), int(text["intermediate_size"]), layers, "layers.{}.mixer.")
+    return tuple(weight for weight in found if not weight.name.endswith("gate_proj"))
 
 
 def _per_layer_inputs(text: Mapping[str, Any]) -> tuple[Weight, ...]:

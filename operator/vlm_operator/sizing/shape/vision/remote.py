@@ -103,23 +103,39 @@ def read_molmo2(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
     return shape(layer, max(picked) + 1, weights, heads=heads, patch=patch, out=text_hidden, merge=2)
 
 
-def read_radio(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
-    """Llama-Nemotron-VL: C-RADIO (ViT-H on InternViT's layers) and InternVL's projector on every rank."""
+def read_llama_nemotron(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
+    """Llama-Nemotron-VL: C-RADIO and InternVL's projector on every rank."""
+    merged = _radio_row(config)
+    projector = (*mlp_projector(merged, text_hidden, text_hidden, split=False), projector_table(2 * merged))
+    return _radio(config, projector, text_hidden)
+
+
+def read_nemotron_nano(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
+    """Nemotron-Nano-VL v2: C-RADIO, an RMS norm and two linears without biases on every rank."""
+    merged, wide = _radio_row(config), int(config["projector_hidden_size"])
+    projector = (*mlp_projector(merged, wide, text_hidden, split=False, bias=False), projector_table(merged))
+    return _radio(config, projector, text_hidden)
+
+
+def _radio_row(config: Mapping[str, Any]) -> int:
+    width = number(vision_config(config), "hidden_size", number(config, "vit_hidden_size", 1280))
+    return round(width / float(config.get("downsample_ratio", 0.5)) ** 2)
+
+
+def _radio(config: Mapping[str, Any], projector: tuple[Weight, ...], out: int) -> VisionShape:
+    """Build C-RADIO: a ViT-H on InternViT's layers with positions for its largest image and ten extra tokens."""
     vision = vision_config(config)
-    width, patch = number(vision, "hidden_size", 1280), number(config, "patch_size", 16)
+    width = number(vision, "hidden_size", number(config, "vit_hidden_size", 1280))
+    patch = number(config, "patch_size", 16)
     layer = Layer(hidden=width, intermediate=number(vision, "intermediate_size", 4 * width), norms=4 * width)
-    merged = round(width / float(config.get("downsample_ratio", 0.5)) ** 2)
     side = number(vision, "max_img_size", 2048) // patch
     weights = (
         tower("patch_generator.embedder", 3 * patch**2, width),
         tower_table((side**2 + _RADIO_TOKENS) * width),
-        *mlp_projector(merged, text_hidden, text_hidden, split=False),
-        projector_table(2 * merged),
+        *projector,
     )
     layers, heads = number(vision, "num_hidden_layers", 32), number(vision, "num_attention_heads", 16)
-    return shape(
-        layer, layers, weights, heads=heads, patch=patch, out=text_hidden, merge=2, odd_heads="replicate_attention"
-    )
+    return shape(layer, layers, weights, heads=heads, patch=patch, out=out, merge=2, odd_heads="replicate_attention")
 
 
 def read_ovis2_5(config: Mapping[str, Any], text_hidden: int) -> VisionShape:

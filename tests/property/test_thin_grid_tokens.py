@@ -1,5 +1,7 @@
 """What holds for grids that treat thin images in their own way."""
 
+from typing import Literal
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,11 +17,14 @@ SIDES = st.one_of(st.integers(1, 300), st.integers(1, 12_000))
 def thin_grids(draw: st.DrawFn, *, largest_unit: int = 32) -> ThinGrid:
     unit = draw(st.integers(2, largest_unit))
     floor = draw(st.integers(1, 60 * unit**2))
-    lifts = draw(st.booleans())
-    shape = ThinShape(unit, 2, floor, 0, lifts=lifts, keeps_unit=not lifts and draw(st.booleans()))
+    family = draw(st.sampled_from(["edge", "note", "kanana", "mimo"]))
+    lift: Literal["none", "checked", "unchecked"] = "none"
+    if family in ("kanana", "mimo"):
+        lift = "checked" if family == "kanana" else "unchecked"
+    shape = ThinShape(unit, 2, floor, 0, lift=lift, keeps_unit=family == "note")
     most = least_limit(shape) + draw(st.integers(0, 300 * unit**2))
     shape = shape._replace(max_pixels=most, least_side=max(1, unit // 4) if shape.keeps_unit else 1)
-    return ThinGrid(settings=SHIPPED, model_id="", shape=shape, budget_pixels=most, settable=not lifts)
+    return ThinGrid(settings=SHIPPED, model_id="", shape=shape, budget_pixels=most, settable=lift == "none")
 
 
 @given(thin_grids(largest_unit=3))

@@ -93,6 +93,15 @@ def test_opencua_has_one_placeholder_and_no_setting_that_reaches_its_images() ->
     assert reason(refusal) == "SettingMismatch"
 
 
+def test_llava_onevision2_profiles_with_an_image_that_others_exceed() -> None:
+    bound = bind("LlavaOnevision2ForConditionalGeneration", {"vision_config": VISION2}, QWEN2)
+    assert isinstance(bound, ImageRule)
+    maximum = bound.maximum()
+    assert (maximum.engine_tokens, maximum.dummy_size) == (4096, (1792, 1792))
+    assert maximum.true_tokens == 16384
+    assert bound.cap is None
+
+
 def test_a_limit_above_what_is_decoded_is_bound_by_the_decoder() -> None:
     rule = bind(LIKE_QWEN2[0], {"vision_config": VISION2}, {**QWEN2, "max_pixels": 10**9})
     assert isinstance(rule, ImageRule)

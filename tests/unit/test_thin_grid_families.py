@@ -1,4 +1,4 @@
-"""Cosmos3 Edge, Dots3 Note and MiMo Omni: where they keep their values and what their thin images do."""
+"""Cosmos3 Edge, Dots3 Note, Kanana-V and MiMo Omni: where they keep their values and what their thin images do."""
 
 from typing import Any
 
@@ -9,6 +9,8 @@ from vlm_operator.sizing.tokens import ImageRule, ImageTokens, ServerSettings, T
 EDGE = "Cosmos3EdgeForConditionalGeneration"
 NOTE = "Dots3NoteForCausalLM"
 MIMO = "MiMoV2OmniForCausalLM"
+KANANA = "KananaVForConditionalGeneration"
+KANANA_VISION = {"vision_config": {"patch_size": 14, "spatial_merge_size": 2}}
 VISION = {"vision_config": {"patch_size": 16, "spatial_merge_size": 2}}
 EDGE_FILES = {"size": {"longest_edge": 16777216, "shortest_edge": 65536}, "patch_size": 16, "merge_size": 2}
 NOTE_VALUES = {"min_pixels": 3136, "max_pixels": 12845056, "patch_size": 14, "merge_size": 2}
@@ -89,8 +91,18 @@ def test_mimo_omni_reads_its_limits_from_the_configuration() -> None:
     assert count(bound, 1, 1).embed_tokens == 1
 
 
+def test_kanana_lifts_a_thin_image_and_then_checks_its_length() -> None:
+    bound = rule(KANANA, KANANA_VISION, {**NOTE_VALUES, "max_pixels": 1254400})
+    answer = count(bound, 280, 14)
+    assert (answer.grid, answer.prompt_tokens) == ((20, 1), 20)
+    assert reason(bound.count_image(4000, 14)) == "AspectRatioTooExtreme"
+    maximum = bound.maximum()
+    assert (maximum.engine_tokens, maximum.true_tokens, maximum.dummy_size) == (1600, 1600, (9999, 9999))
+
+
 @pytest.mark.parametrize(
-    ("architecture", "config", "processor"), [(NOTE, {}, {"vision_config": NOTE_VALUES}), (MIMO, VISION, {})]
+    ("architecture", "config", "processor"),
+    [(KANANA, KANANA_VISION, NOTE_VALUES), (NOTE, {}, {"vision_config": NOTE_VALUES}), (MIMO, VISION, {})],
 )
 def test_a_setting_that_does_not_reach_both_pixels_and_budget_is_refused(
     architecture: str, config: dict[str, Any], processor: dict[str, Any]

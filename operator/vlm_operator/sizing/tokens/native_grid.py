@@ -42,12 +42,16 @@ class GridShape(NamedTuple):
 class NativeGrid(ImageRule):
     """The rule bound to one model and its settings. The engine computes its maximum from the pixel limit.
 
-    ``settable`` tells whether server settings reach the image processor.
+    Attributes:
+        shape: What the count depends on.
+        settable: Do server settings reach the image processor?
+        dummy_side: Side of the square image that the engine takes for the largest, where it does not work it out.
     """
 
     hint_lowers_budget: ClassVar[bool] = False
     shape: GridShape
     settable: bool = True
+    dummy_side: int | None = None
 
     def count_image(self, width: int, height: int) -> ImageTokens | TokenRefusal:
         """Count one image of ``width`` x ``height`` pixels."""
@@ -55,7 +59,7 @@ class NativeGrid(ImageRule):
 
     def maximum(self) -> MaximumTokens:
         """Return the largest image; the engine's own is the squarest grid of as many tokens as the limit holds."""
-        return _maximum(self.shape)
+        return _maximum(self.shape, self.dummy_side)
 
     def parts(self, tokens: ImageTokens) -> tuple[Part, ...]:
         """Return the grid and the tags around it."""
@@ -130,16 +134,24 @@ def build_opencua(source: reading.Source) -> NativeGrid:
 
     Its prompt has one placeholder token for an image and none around it.
     """
-    given = reading.flatten_images_kwargs(source.settings)
-    if given:
+    rule = _build_without_settings(source)
+    return replace(rule, shape=rule.shape._replace(tags=0))
+
+
+def build_llava_onevision2(source: reading.Source) -> NativeGrid:
+    """Bind LLaVA-OneVision-2: Qwen's rule, but the engine takes 1800 x 1800 for the largest image."""
+    return replace(_build_without_settings(source), dummy_side=1800)
+
+
+def _build_without_settings(source: reading.Source) -> NativeGrid:
+    for key in reading.flatten_images_kwargs(source.settings):
         raise reading.Refused(
             "SettingMismatch",
-            f"mm_processor_kwargs.{next(iter(given))}: the engine would use it for the start-up budget of "
-            f"{source.model_id or 'OpenCUA'}, but for no image; drop it",
+            f"mm_processor_kwargs.{key}: the images and the start-up budget of {source.model_id or 'this model'} do "
+            "not both follow it; drop it",
         )
-    shipped = replace(source, settings=replace(source.settings, mm_processor_kwargs={}))
-    rule = build_native_grid(shipped, completes_size=False)
-    return replace(rule, settings=source.settings, shape=rule.shape._replace(tags=0), settable=False)
+    rule = build_native_grid(source, completes_size=False)
+    return replace(rule, settable=False)
 
 
 def read_size(source: reading.Source, given: Mapping[str, Any], *, completes_size: bool) -> Mapping[str, Any]:
@@ -213,8 +225,11 @@ def fit_grid(width: int, height: int, shape: GridShape) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=1024)
-def _maximum(shape: GridShape) -> MaximumTokens:
+def _maximum(shape: GridShape, dummy_side: int | None) -> MaximumTokens:
     size = most_tokens_size(shape.max_pixels, shape.unit)
+    if dummy_side is not None:
+        columns, rows = fit_grid(dummy_side, dummy_side, shape)
+        size = columns * shape.unit, rows * shape.unit
     # The engine makes this image itself, so what it refuses to decode does not matter here.
     dummy = _measure(*size, shape)
 

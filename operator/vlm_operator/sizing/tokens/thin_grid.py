@@ -1,21 +1,22 @@
-"""Native-resolution grids whose processors treat thin images in their own way: Cosmos3 Edge, Dots3 Note, MiMo Omni.
+"""Native-resolution grids that treat thin images in their own way: Cosmos3 Edge, Dots3 Note, Kanana-V, MiMo Omni.
 
 Sides are rounded to whole units and scaled to the pixel limits as in Qwen's rule (``native_grid``), but:
 
-* Cosmos3 Edge and Dots3 Note take a side for at least one unit before the limits are compared, MiMo Omni first scales
-  an image whose short side is below one unit until it is one, whatever its aspect ratio;
-* Cosmos3 Edge and MiMo Omni fail where shrinking leaves nothing of a side, Dots3 Note keeps one unit, and it turns
-  away an image with a side below a quarter unit.
+* Cosmos3 Edge and Dots3 Note take a side for at least one unit before the limits are compared, Kanana-V and MiMo Omni
+  first scale an image whose short side is below one unit until it is one, MiMo Omni whatever its aspect ratio;
+* Dots3 Note keeps one unit of a side that is shrunk, the others fail where nothing is left; and it turns away an
+  image with a side below a quarter unit.
 
 Each of these concerns only strips, so the largest image is one that needs no scaling as long as the two pixel limits
-are apart; checkpoints where they are not are refused. Source: the engine's own processors of the three families.
+are apart; checkpoints where they are not are refused. Source: the engine's own processors, and for
+Kanana-V that of its checkpoint.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.largest_grid import Limits, largest_within_limits
@@ -24,7 +25,6 @@ from vlm_operator.sizing.tokens.native_grid import MAX_ASPECT, most_tokens_size
 from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
 from vlm_operator.units import ceil_div
 
-_TAGS: Final = 2
 _SETTINGS: Final = ("min_pixels", "max_pixels")
 
 
@@ -36,19 +36,22 @@ class ThinShape(NamedTuple):
         merge_size: Patches of a token along one side.
         min_pixels: Pixels below which an image is enlarged.
         max_pixels: Pixels above which it is shrunk.
-        lifts: Is a short side below one unit scaled up to it, without a limit on the aspect ratio?
+        lift: How a short side below one unit is scaled up to it: not at all, with the aspect ratio checked afterwards,
+            or without a check.
         keeps_unit: Does shrinking leave at least one unit of a side, or fail?
         least_side: The shortest side that is accepted.
-        tags_inside: Are the start and the end token part of the placeholder?
+        tags: Prompt tokens around the grid.
+        tags_inside: Are they part of the placeholder?
     """
 
     unit: int
     merge_size: int
     min_pixels: int
     max_pixels: int
-    lifts: bool = False
+    lift: Literal["none", "checked", "unchecked"] = "none"
     keeps_unit: bool = False
     least_side: int = 1
+    tags: int = 2
     tags_inside: bool = False
 
 
@@ -56,13 +59,18 @@ class ThinShape(NamedTuple):
 class ThinGrid(ImageRule):
     """The rule bound to one model and its settings. The engine computes its maximum from the pixel limit.
 
-    ``budget_pixels`` is the limit that it computes with; ``settable`` tells whether settings reach the images.
+    Attributes:
+        shape: What the count depends on.
+        budget_pixels: The limit that the engine computes with.
+        settable: Do server settings reach the images?
+        dummy_side: Side of the square image that the engine takes for the largest, where it does not work it out.
     """
 
     hint_lowers_budget: ClassVar[bool] = False
     shape: ThinShape
     budget_pixels: int
     settable: bool
+    dummy_side: int | None = None
 
     def count_image(self, width: int, height: int) -> ImageTokens | TokenRefusal:
         """Count one image of ``width`` x ``height`` pixels."""
@@ -70,11 +78,11 @@ class ThinGrid(ImageRule):
 
     def maximum(self) -> MaximumTokens:
         """Return the largest image; the engine's own is the squarest grid of as many tokens as its limit holds."""
-        return _maximum(self.shape, self.budget_pixels)
+        return _maximum(self.shape, self.budget_pixels, self.dummy_side)
 
     def parts(self, tokens: ImageTokens) -> tuple[Part, ...]:
         """Return the grid and the tags around it."""
-        return Part("grid", tokens.embed_tokens, 1), Part("start and end", _TAGS, 1, embedded=False)
+        return Part("grid", tokens.embed_tokens, 1), Part("start and end", self.shape.tags, 1, embedded=False)
 
     @property
     def cap(self) -> Cap | None:
@@ -159,9 +167,24 @@ def build_mimo_omni(source: reading.Source) -> ThinGrid:
         merge_size=merge_size,
         min_pixels=reading.first_int(name, (config, "processor_config.image_min_pixels"), default=4 * unit**2),
         max_pixels=reading.first_int(name, (config, "processor_config.image_max_pixels"), default=4096 * unit**2),
-        lifts=True,
+        lift="unchecked",
     )
     return _bind(source, shape, settable=False)
+
+
+def build_kanana(source: reading.Source) -> ThinGrid:
+    """Bind Kanana-V, whose prompt has nothing around an image; the engine takes 9999 x 9999 for the largest."""
+    _refuse_settings(source)
+    merge_size = reading.same_in_both(source, "merge_size", "vision_config.spatial_merge_size")
+    shape = ThinShape(
+        unit=reading.same_in_both(source, "patch_size", "vision_config.patch_size") * merge_size,
+        merge_size=merge_size,
+        min_pixels=reading.first_int(source.model_id, (source.processor, "min_pixels")),
+        max_pixels=reading.first_int(source.model_id, (source.processor, "max_pixels")),
+        lift="checked",
+        tags=0,
+    )
+    return replace(_bind(source, shape, settable=False), dummy_side=9999)
 
 
 def _refuse_settings(source: reading.Source) -> None:
@@ -205,7 +228,7 @@ def least_limit(shape: ThinShape) -> int:
     """
     unit = shape.unit
     floor = ceil_div(shape.min_pixels, unit**2)
-    longest = floor if shape.lifts else math.isqrt(MAX_ASPECT * shape.min_pixels) // unit + 1
+    longest = floor if shape.lift == "unchecked" else math.isqrt(MAX_ASPECT * shape.min_pixels) // unit + 1
     return 2 * (floor + longest + math.isqrt(shape.min_pixels) // unit + 2 * MAX_ASPECT) * unit**2
 
 
@@ -224,8 +247,8 @@ def _tokens(columns: int, rows: int, shape: ThinShape) -> ImageTokens:
     tokens, unit = columns * rows, shape.unit
     return ImageTokens(
         tokens,
-        tokens + _TAGS if shape.tags_inside else tokens,
-        tokens + _TAGS,
+        tokens + shape.tags if shape.tags_inside else tokens,
+        tokens + shape.tags,
         tokens * shape.merge_size**2,
         (columns * unit, rows * unit),
         None,
@@ -234,14 +257,17 @@ def _tokens(columns: int, rows: int, shape: ThinShape) -> ImageTokens:
 
 
 def _check_sides(width: int, height: int, shape: ThinShape) -> TokenRefusal | None:
-    long, short = max(width, height), min(width, height)
-    if short < shape.least_side:
+    if min(width, height) < shape.least_side:
         return _refuse(width, height, f"a side must have at least {shape.least_side} pixels")
-    if long > MAX_ASPECT * short and not (shape.lifts and short < shape.unit):
+    wide, high = _lift(width, height, shape)
+    if min(wide, high) < shape.unit and shape.lift != "none":
+        return _refuse(width, height, "scaling up its short side falls one pixel short of a unit")
+    free = shape.lift == "unchecked" and min(width, height) < shape.unit
+    if max(wide, high) > MAX_ASPECT * min(wide, high) and not free:
         return TokenRefusal(
             reason="AspectRatioTooExtreme",
-            message=f"image size {width}x{height} has an aspect ratio of {long / short:.1f}, and the engine "
-            f"accepts at most {MAX_ASPECT}; crop the image or cut it into several",
+            message=f"image size {width}x{height}: the engine accepts an aspect ratio of at most {MAX_ASPECT}; crop "
+            "the image or cut it into several",
         )
     return None
 
@@ -256,11 +282,7 @@ def _refuse(width: int, height: int, why: str) -> TokenRefusal:
 def _fit(width: int, height: int, shape: ThinShape) -> tuple[int, int]:
     """Return (columns, rows) of tokens, 0 where nothing of a side is left; in the engine's floating point."""
     unit = shape.unit
-    if shape.lifts and min(width, height) < unit:
-        if height < width:
-            width, height = int(width * unit / height), unit
-        else:
-            width, height = unit, int(height * unit / width)
+    width, height = _lift(width, height, shape)
     columns, rows = max(1, round(width / unit)), max(1, round(height / unit))
     pixels = columns * rows * unit**2
     if pixels > shape.max_pixels:
@@ -272,28 +294,39 @@ def _fit(width: int, height: int, shape: ThinShape) -> tuple[int, int]:
     return columns, rows
 
 
+def _lift(width: int, height: int, shape: ThinShape) -> tuple[int, int]:
+    """Return the size after a short side below one unit is scaled up to it; each family has its own rounding."""
+    unit, short = shape.unit, min(width, height)
+    if shape.lift == "none" or short >= unit:
+        return width, height
+    if shape.lift == "checked":
+        scale = unit / short
+        return int(width * scale), int(height * scale)
+    return (int(width * unit / height), unit) if height < width else (unit, int(height * unit / width))
+
+
 @lru_cache(maxsize=1024)
-def _maximum(shape: ThinShape, budget_pixels: int) -> MaximumTokens:
+def _maximum(shape: ThinShape, budget_pixels: int, dummy_side: int | None) -> MaximumTokens:
     unit = shape.unit
 
     def count(width: int, height: int) -> int:
         columns, rows = _fit(width, height, shape)
         return columns * rows
 
-    if shape.lifts:
+    if shape.lift == "unchecked":
         true_tokens = shape.max_pixels // unit**2
         true_size = true_tokens, 1
     else:
         limits = Limits(unit, shape.min_pixels, shape.max_pixels, MAX_ASPECT, MAX_DECODED_PIXELS)
         true_tokens, true_size = largest_within_limits(limits, count)
-    dummy_size = most_tokens_size(budget_pixels, unit)
+    dummy_size = most_tokens_size(budget_pixels, unit) if dummy_side is None else (dummy_side, dummy_side)
     dummy = _tokens(*_fit(*dummy_size, shape), shape)
     if dummy.embed_tokens == true_tokens:
         true_size = dummy_size
     return MaximumTokens(
         true_tokens=true_tokens,
         true_size=true_size,
-        engine_tokens=math.prod(dummy_size) // unit**2,
+        engine_tokens=math.prod(dummy_size) // unit**2 if dummy_side is None else dummy.embed_tokens,
         dummy_size=dummy_size,
         dummy_tokens=dummy.embed_tokens,
         dummy_patches=dummy.vit_patches,

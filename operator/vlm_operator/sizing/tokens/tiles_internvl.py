@@ -49,7 +49,15 @@ def build_llama_nemotron(source: reading.Source) -> ImageRule:
     most = reading.first_int(source.model_id, (given, "max_num_tiles"), (files, "max_num_tiles"), default=12)
     thumbnail = reading.boolean("use_thumbnail", files.get("use_thumbnail", True))
     tile_size = reading.first_int(source.model_id, (files, "image_size"), (source.config, "force_image_size"))
-    shape = read_shape(source, tile_size, (1, most), thumbnail=thumbnail, choice="coverage", limit="max_num_tiles")
+    shape = read_shape(
+        source,
+        tile_size,
+        (1, most),
+        thumbnail=thumbnail,
+        choice="coverage",
+        limit="max_num_tiles",
+        patch_paths=("vision_config.patch_size", "patch_size"),
+    )
     return Tiles(settings=source.settings, model_id=source.model_id, shape=shape, cap_name="max_num_tiles")
 
 
@@ -109,7 +117,7 @@ def read_shape(
     thumbnail: bool,
     choice: Choice = "closest",
     limit: str = "max_dynamic_patch",
-    patch_path: str = "vision_config.patch_size",
+    patch_paths: tuple[str, ...] = ("vision_config.patch_size",),
 ) -> TileShape:
     """Return the shape of tiles of ``tile_size`` pixels.
 
@@ -120,13 +128,14 @@ def read_shape(
         thumbnail: Whether a cut image has a view of the whole.
         choice: Which grid is taken.
         limit: Name of the upper limit.
-        patch_path: Where config.json states the patch size.
+        patch_paths: Where config.json states the patch size, the first place that does.
 
     Raises:
         Refused: A figure is missing or impossible.
     """
     least, most = tile_limits(source.model_id, *limits, limit)
-    side = reading.divide(patch_path, tile_size, reading.first_int(source.model_id, (source.config, patch_path)))
+    patch_size = reading.first_int(source.model_id, *((source.config, path) for path in patch_paths))
+    side = reading.divide(patch_paths[0], tile_size, patch_size)
     ratio = reading.positive_number("downsample_ratio", source.config.get("downsample_ratio"))
     tokens = int(side**2 * ratio**2)
     if tokens < 1:

@@ -104,7 +104,7 @@ def build_nemotron_h(source: reading.Source) -> ImageRule:
         (1, most),
         thumbnail=reading.boolean("use_thumbnail", source.config.get("use_thumbnail")),
         limit=_LIMIT,
-        patch_path="patch_size",
+        patch_paths=("patch_size",),
     )
     return ListedTiles(
         settings=source.settings, model_id=source.model_id, shape=shape, cap_name=_LIMIT, dummy_grid=largest_grid

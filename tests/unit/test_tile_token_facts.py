@@ -113,6 +113,7 @@ def test_an_image_takes_what_the_engine_counts(
     ("architecture", "kwargs", "reason"),
     [
         ("InternVLChatModel", {"images_kwargs": {"max_dynamic_patch": 4}}, "StartupFails"),
+        ("InternVLChatModel", {"image_size": 224}, "SettingMismatch"),
         ("SkyworkR1VChatModel", {"max_patches": 4}, "StartupFails"),
         ("H2OVLChatModel", {"max_dynamic_patch": 100}, "InvalidSetting"),
         ("Llama_Nemotron_Nano_VL", {"max_dynamic_patch": 4}, "UnknownSetting"),

@@ -154,16 +154,23 @@ def read_shape(
 
 
 def refuse_kwargs(source: reading.Source, known: Collection[str]) -> None:
-    """Refuse processor settings that the engine's processor class does not take.
+    """Refuse processor settings that the engine's processor class does not take, or not without breaking requests.
 
     Raises:
         Refused: There is one that is not in ``known``.
     """
     for key, value in source.settings.mm_processor_kwargs.items():
+        if key == "image_size":
+            raise reading.Refused(
+                "SettingMismatch",
+                f"mm_processor_kwargs.image_size = {value!r} would cut tiles of another size than the tower of "
+                f"{source.model_id or 'this model'} takes, and requests would fail; drop it",
+            )
         if key not in known:
-            override = {key: value} if key in TILE_KEYS else {"max_dynamic_patch": 4}
+            override = json.dumps({key: value} if key in TILE_KEYS else {"max_dynamic_patch": 4})
+            way_out = f"it takes {', '.join(sorted(known))}" if known else f"use --hf-overrides '{override}' instead"
             raise reading.Refused(
                 "StartupFails",
                 f"mm_processor_kwargs.{key} = {value!r} stops the server of {source.model_id or 'this model'} from "
-                f"starting (TypeError); set it with --hf-overrides '{json.dumps(override)}' instead",
+                f"starting (TypeError); {way_out}",
             )

@@ -173,6 +173,11 @@ def test_qwen3_vl_without_values_for_videos_is_refused() -> None:
     assert refusal.reason == "MissingProcessorValue"
 
 
+def test_the_catalogues_section_of_video_values_does_as_well() -> None:
+    files = {key: value for key, value in QWEN3.items() if key != "video_processor"}
+    assert bind("3VL", {**files, "video": QWEN3_VIDEO}) == bind("3VL")
+
+
 def test_another_family_is_told_which_ones_have_video() -> None:
     refusal = bind_video_rule("InternVLChatModel", {}, {}, model_id="some/model")
     assert isinstance(refusal, TokenRefusal)

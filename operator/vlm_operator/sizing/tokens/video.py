@@ -52,6 +52,9 @@ _SLOWEST_FPS: Final = 1e-3
 _FASTEST_FPS: Final = 1e6
 """Rates outside are mistakes, not files."""
 
+_SECTIONS: Final = ("video_processor", "video")
+"""Where the processor files keep the values of videos; the second is the catalogue's."""
+
 _PER_FRAME: Final = frozenset({"Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration"})
 _WHOLE: Final = frozenset(
     {
@@ -185,7 +188,8 @@ def bind_video_rule(
     Args:
         architecture: Entry of ``architectures`` in config.json.
         config: Content of config.json.
-        processor: The processor files, merged as for images; ``video_processor`` holds the values for videos.
+        processor: The processor files, merged as for images; ``video_processor`` or ``video`` holds the values for
+            videos.
         settings: Server flags.
         model_id: For messages.
     """
@@ -234,7 +238,7 @@ def _flatten_videos_kwargs(settings: ServerSettings) -> dict[str, Any]:
 
 def _read_shape(source: reading.Source, given: Mapping[str, Any], image: GridShape, *, whole: bool) -> VideoShape:
     size = read_size(source, given, completes_size=whole)
-    files = source.processor.get("video_processor")
+    files = next((source.processor[key] for key in _SECTIONS if key in source.processor), None)
     if files is None and not whole:
         files = registry.lift_image_processor(source.processor)
     files = files if isinstance(files, Mapping) else {}

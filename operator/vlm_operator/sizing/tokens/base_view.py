@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.limits import check_size
@@ -84,7 +84,14 @@ class BaseView(ImageRule):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SwitchedBaseView(BaseView):
+class FixedDummyBaseView(BaseView):
+    """The rule of the OCR models, whose dummy is of one size whatever hint the server gets."""
+
+    hint_lowers_budget: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchedBaseView(FixedDummyBaseView):
     """The rule where tiles can be switched off."""
 
     @property
@@ -155,7 +162,7 @@ def build_deepseek_ocr(source: reading.Source, *, tile_size: int, row_end: int) 
     reading.refuse_unknown(given, {*shipped, *_OCR_IGNORED})
     pixels = {key: value for key, value in {**source.processor, **given}.items() if key in shipped}
     reading.refuse_changed(pixels, shipped, "drop it")
-    return BaseView(
+    return FixedDummyBaseView(
         settings=source.settings,
         model_id=source.model_id,
         ignored_settings=_ignored(given, _OCR_IGNORED),

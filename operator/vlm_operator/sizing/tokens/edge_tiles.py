@@ -8,14 +8,14 @@ the processing information of the engine.
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.fixed import Fixed
 from vlm_operator.sizing.tokens.limits import check_size
+from vlm_operator.sizing.tokens.tiles_processor import read_flat
 from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
 from vlm_operator.units import ceil_div
 
@@ -23,7 +23,6 @@ _TAGS_PER_VIEW: Final = 2
 _LONGEST: Final = 4096
 _MOST_TAGGED: Final = 6
 """The tokenizers have a tag for each tile of up to six rows and columns."""
-_KEYS: Final = frozenset({"size", "do_image_splitting", "max_image_size"})
 
 
 class EdgeTileShape(NamedTuple):
@@ -92,13 +91,7 @@ class EdgeTiles(ImageRule):
 
 def build_idefics3(source: reading.Source) -> ImageRule:
     """Bind the rule of Idefics3 or SmolVLM; the defaults are those of their processor classes."""
-    given, scoped = _split(source)
-    reading.refuse_unknown(given, _KEYS)
-    reading.refuse_unknown(scoped, _KEYS)
-    reading.refuse_changed(scoped, source.processor, "give it outside images_kwargs")
-    reading.refuse_changed(
-        {key: value for key, value in given.items() if key == "max_image_size"}, source.processor, "drop it"
-    )
+    given = read_flat(source, {"size", "do_image_splitting"}, fixed=("max_image_size",))
     name, files, config = source.model_id, source.processor, source.config
     shipped_size = files.get("size", {"longest_edge": 1456})
     longest = reading.first_int(name, ({"size": given.get("size", shipped_size)}, "size.longest_edge"))
@@ -155,13 +148,6 @@ def build_colmodernvbert(source: reading.Source) -> ImageRule:
         ),
         ignored_settings=tuple(reading.dotted(source.settings.mm_processor_kwargs, "mm_processor_kwargs.")),
     )
-
-
-def _split(source: reading.Source) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return the flat and the scoped processor settings."""
-    given = dict(source.settings.mm_processor_kwargs)
-    reading.flatten_images_kwargs(source.settings)
-    return given, given.pop("images_kwargs", {})
 
 
 @lru_cache(maxsize=65536)

@@ -159,21 +159,27 @@ def build_mllama(source: reading.Source) -> ImageRule:
 
 
 def read_flat(
-    source: reading.Source, known: Collection[str], ignored: Collection[str] = frozenset()
+    source: reading.Source,
+    known: Collection[str],
+    *,
+    fixed: Collection[str] = ("size",),
+    ignored: Collection[str] = frozenset(),
 ) -> Mapping[str, Any]:
-    """Return the flat processor settings, all of them in ``known``.
+    """Return the flat processor settings that are in ``known``.
+
+    Args:
+        source: The model.
+        known: Settings that the engine honours outside ``images_kwargs``.
+        fixed: Settings that reach the pixels alone and may only repeat the checkpoint's value.
+        ignored: Settings that the engine disregards.
 
     Raises:
-        Refused: There is one in neither ``known`` nor ``ignored``; ``images_kwargs`` or the size of a tile differs from
-            the checkpoint, which reaches the pixels alone.
+        Refused: There is one of another name; one that is fixed, or in ``images_kwargs``, differs from the checkpoint.
     """
+    reading.refuse_unknown(reading.flatten_images_kwargs(source.settings), {*known, *fixed, *ignored})
     given = dict(source.settings.mm_processor_kwargs)
-    scoped = reading.flatten_images_kwargs(source.settings) if "images_kwargs" in given else {}
-    inner = given.pop("images_kwargs", {})
-    reading.refuse_unknown(scoped, {*known, *ignored, "size"})
-    reading.refuse_changed(inner, source.processor, "give it outside images_kwargs")
-    reading.refuse_unknown(given, {*known, *ignored, "size"})
-    reading.refuse_changed({key: value for key, value in given.items() if key == "size"}, source.processor, "drop it")
+    reading.refuse_changed(given.pop("images_kwargs", {}), source.processor, "give it outside images_kwargs")
+    reading.refuse_changed({key: given[key] for key in given if key in fixed}, source.processor, "drop it")
     return {key: value for key, value in given.items() if key in known}
 
 

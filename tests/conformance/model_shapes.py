@@ -26,7 +26,9 @@ WRITTEN_OUT: dict[str, dict[str, Any]] = {
             "re:.*vision_model.*",
             "re:.*multi_modal_projector.*",
             "re:.*shared_expert.*",
-            "re:.*mlp\\.(gate|up|down)_proj.*",
+            "re:.*feed_forward.gate_proj",
+            "re:.*feed_forward.up_proj",
+            "re:.*feed_forward.down_proj",
         ],
     }
 }

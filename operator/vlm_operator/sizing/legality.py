@@ -79,7 +79,8 @@ def check_tensor_parallel(
         *(("linear_attn_heads", "linear attention heads", heads) for heads in text.linear_heads),
     ]
     if not expert_parallel:
-        rules.append(("moe_intermediate", "expert width", text.expert_intermediate))
+        widths = {weight.columns for weight in text.weights if weight.part == "experts" and weight.split == "columns"}
+        rules += [("moe_intermediate", "expert width", width) for width in sorted(widths)]
     found = _check_divides(size, *rules)
     for heads in sorted({weight.kv_heads for weight in text.weights if weight.split == "kv"}):
         few, many = sorted((heads, size))

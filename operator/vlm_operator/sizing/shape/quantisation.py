@@ -14,26 +14,20 @@ from vlm_operator.sizing.shape.types import Quantisation, ShapeRefusal
 from vlm_operator.sizing.shape.weight import Scheme, Weight
 
 TEXT_PREFIXES: Final = ("model.language_model.", "language_model.model.", "model.", "language_model.", "")
-TOWER_PREFIXES: Final = (
-    "visual.",
-    "model.visual.",
-    "vision_tower.",
-    "model.vision_tower.",
-    "vision_model.",
-    "model.vision_model.",
-    "vision_encoder.",
+TOWER_WORDS: Final = ("visual", "vision_tower", "vision_model", "vision_encoder", "visual_tokenizer")
+PROJECTOR_WORDS: Final = (
+    "visual",
+    "multi_modal_projector",
+    "mm_projector",
+    "mlp1",
+    "embed_vision",
+    "connector",
+    "merger",
+    "resampler",
+    "projector",
 )
-PROJECTOR_PREFIXES: Final = (
-    *TOWER_PREFIXES[:2],
-    "multi_modal_projector.",
-    "model.multi_modal_projector.",
-    "mm_projector.",
-    "model.mm_projector.",
-    "mlp1.",
-    "embed_vision.",
-    "model.embed_vision.",
-)
-"""Module paths under which exports name the parts: the hub's own and the engine's."""
+"""How exclusion lists name the parts. An export that lists any module of a tower leaves the whole tower plain, and
+their module names differ too much to compare one by one; the language model's are compared exactly."""
 
 
 FP8_CAPABILITY: Final = (8, 9)
@@ -69,6 +63,8 @@ def apply_quantisation(weights: tuple[Weight, ...], quantisation: Quantisation |
 def _apply(weight: Weight, quantisation: Quantisation) -> tuple[Weight, ...]:
     if not weight.linear or weight.part in {"embedding", "lm_head", "router", "audio"}:
         return (weight,)
+    if quantisation.text_only and weight.part in {"vision_tower", "projector"}:
+        return (weight,)
     kept = tuple(layer for layer in weight.layers if is_ignored(weight, layer, quantisation.ignore))
     stored = tuple(layer for layer in weight.layers if layer not in kept)
     plain, packed = replace(weight, layers=kept), replace(weight, layers=stored, scheme=quantisation.scheme)
@@ -77,8 +73,10 @@ def _apply(weight: Weight, quantisation: Quantisation) -> tuple[Weight, ...]:
 
 def is_ignored(weight: Weight, layer: int, ignore: tuple[str, ...]) -> bool:
     """Return whether an exclusion list names the module of ``weight`` in ``layer``, in any of its spellings."""
-    prefixes = {"vision_tower": TOWER_PREFIXES, "projector": PROJECTOR_PREFIXES}.get(weight.part, TEXT_PREFIXES)
-    names = [prefix + weight.name.format(layer) for prefix in prefixes]
+    words = {"vision_tower": TOWER_WORDS, "projector": PROJECTOR_WORDS}.get(weight.part)
+    if words is not None:
+        return any(word in pattern for pattern in ignore for word in words)
+    names = [prefix + weight.name.format(layer) for prefix in TEXT_PREFIXES]
     return any(_matches(pattern, name) for pattern in ignore for name in names)
 
 
@@ -151,6 +149,7 @@ def _int4(method: str, scheme: Scheme, found: Mapping[str, Any]) -> Quantisation
         ignore=_ignore(found),
         min_capability=INT4_CAPABILITY,
         native_capability=INT4_CAPABILITY,
+        text_only=True,
         kv_dtype=None,
     )
 

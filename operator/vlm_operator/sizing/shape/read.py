@@ -75,12 +75,14 @@ ARCHITECTURES: Final[Mapping[str, _Family]] = {
     "Phi4MMForCausalLM": _Family(read_vision=remote.read_phi4mm),
     "KeyeForConditionalGeneration": _Family(read_vision=remote.read_keye),
     "InternVLForConditionalGeneration": _Family(read_vision=others.read_internvl_hf),
+    "HunYuanVLForConditionalGeneration": _Family(read_vision=remote.read_hunyuan),
     "Llama_Nemotron_Nano_VL": _Family(read_vision=remote.read_llama_nemotron),
     "NemotronH_Nano_VL_V2": _Family(read_vision=remote.read_nemotron_nano),
     "Molmo2ForConditionalGeneration": _Family(read_vision=remote.read_molmo2, prefix_lm=True),
     "Ovis": _Family(read_vision=remote.read_ovis),
     "Ovis2_5": _Family(read_vision=remote.read_ovis2_5),
     "MiniCPMO": _Family(read_vision=remote.read_minicpmo, data_parallel=True),
+    "Ernie4_5_VLMoeForConditionalGeneration": _Family(read_vision=qwen.read_ernie),
     "DotsOCRForCausalLM": _Family(read_vision=qwen.read_dots, data_parallel=True),
 }
 """Architectures whose shapes are known, with what the engine can do with their towers (fact sheet 6.2)."""

@@ -15,6 +15,8 @@ class Quantisation:
         min_capability: Below this compute capability the engine refuses the method.
         native_capability: From here on the method's own kernels run; below, weights alone are compressed.
         integer_activations: Whether matrices are multiplied in INT8, which capability 10.0 and above refuses.
+        text_only: Whether towers stay plain whatever the list says: AWQ and GPTQ exports never touch them, and
+            the engine builds them so (``M/qwen2_vl.py``, ``M/internvl.py``).
         kv_dtype: KV-cache type that the checkpoint asks for, None where it names none.
     """
 
@@ -24,6 +26,7 @@ class Quantisation:
     min_capability: tuple[int, int]
     native_capability: tuple[int, int]
     integer_activations: bool = False
+    text_only: bool = False
     kv_dtype: str | None
 
 

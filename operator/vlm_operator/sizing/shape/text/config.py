@@ -91,6 +91,7 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "glm_ocr_text": _GLM4V,
     "glm4v_moe_text": {"max_position_embeddings": 131072, "attention_bias": True},
     "lfm2": {"max_position_embeddings": 128000, "tie_word_embeddings": True},
+    "ernie4_5_vl_moe_text": {"max_position_embeddings": 131072, "tie_word_embeddings": True},
     "paddleocr_vl_text": {"max_position_embeddings": 131072, "head_dim": 128, "tie_word_embeddings": True},
     "molmo": {"max_position_embeddings": 4096},
     "molmo2": {
@@ -121,6 +122,8 @@ _BY_OUTER: Final[Mapping[str, str]] = {
     "glm_ocr": "glm_ocr_text",
     "lfm2_vl": "lfm2",
     "paddleocr_vl": "paddleocr_vl_text",
+    "ernie4_5_vl_moe": "ernie4_5_vl_moe_text",
+    "ernie4_5_moe_vl": "ernie4_5_vl_moe_text",
     "deepseek_vl_v2": "deepseek_v2",
     "unlimited-ocr": "deepseek_v2",
     "kimi_k2": "deepseek_v3",

@@ -19,6 +19,9 @@ class Experts:
         visited: Routed experts of one token.
         router_extra: Elements of the router besides its matrix: a correction bias, scales, a shared gate.
         router_bytes: Bytes of a router element where it is not the checkpoint's (0).
+        block: Module of a layer that holds experts and router.
+        shared_name: Module of the shared expert in it.
+        image_width: Width of as many experts again that image tokens visit instead (ERNIE), 0 without them.
     """
 
     number: int
@@ -28,6 +31,9 @@ class Experts:
     layers: tuple[int, ...]
     router_extra: int = 0
     router_bytes: int = 0
+    image_width: int = 0
+    block: str = "mlp"
+    shared_name: str = "shared_experts"
     beside_dense: bool = False
 
 
@@ -51,7 +57,7 @@ def dense_mlp(hidden: int, width: int, layers: tuple[int, ...], module: str = "l
 def expert_weights(hidden: int, experts: Experts) -> tuple[Weight, ...]:
     """Return router, routed and shared experts."""
     layers = experts.layers
-    module = "layers.{}.experts.0." if experts.beside_dense else "layers.{}.mlp.experts.0."
+    module = "layers.{}.experts.0." if experts.beside_dense else f"layers.{{}}.{experts.block}.experts.0."
     routed = [
         Weight(
             part="experts",
@@ -62,17 +68,19 @@ def expert_weights(hidden: int, experts: Experts) -> tuple[Weight, ...]:
             layers=layers,
             experts=experts.number,
         )
+        for width in (experts.width, experts.image_width)
+        if width
         for name, rows, columns in (
-            ("gate_proj", hidden, experts.width),
-            ("up_proj", hidden, experts.width),
-            ("down_proj", experts.width, hidden),
+            ("gate_proj", hidden, width),
+            ("up_proj", hidden, width),
+            ("down_proj", width, hidden),
         )
     ]
     router = Weight(
         part="router",
         name="layers.{}.mlp.gate",
         rows=hidden,
-        columns=experts.number,
+        columns=experts.number * (2 if experts.image_width else 1),
         layers=layers,
         element_bytes=experts.router_bytes,
     )
@@ -80,7 +88,8 @@ def expert_weights(hidden: int, experts: Experts) -> tuple[Weight, ...]:
     if experts.router_extra:
         found.append(table("router", "layers.{}.mlp.gate.extra", experts.router_extra, layers))
     if experts.shared_width:
-        found += dense_mlp(hidden, experts.shared_width, layers, "layers.{}.mlp.shared_experts.")
+        shared = f"layers.{{}}.{experts.block}.{experts.shared_name}."
+        found += dense_mlp(hidden, experts.shared_width, layers, shared)
     return tuple(found)
 
 
@@ -95,6 +104,7 @@ def _qwen(text: Mapping[str, Any]) -> Experts:
         shared_width=shared,
         layers=tuple(i for i in range(count) if i not in dense and (i + 1) % step == 0),
         router_extra=int(text["hidden_size"]) if shared else 0,
+        shared_name="shared_expert",
     )
 
 
@@ -138,6 +148,27 @@ def _llama4(text: Mapping[str, Any]) -> Experts:
         width=width,
         shared_width=width,
         layers=tuple(listed),
+        block="feed_forward",
+        shared_name="shared_expert",
+    )
+
+
+def _ernie(text: Mapping[str, Any]) -> Experts:
+    # The engine keeps ERNIE's routers in float32, each with a correction bias.
+    widths, numbers = text["moe_intermediate_size"], text["moe_num_experts"]
+    number = int(numbers[0] if isinstance(numbers, list) else numbers)
+    count, kinds = int(text["num_hidden_layers"]), text.get("mlp_layer_types")
+    first = text.get("moe_layer_start_index", 1)
+    start = int(first[0] if isinstance(first, list) else first)
+    return Experts(
+        number=number,
+        visited=int(text.get("moe_k") or 6),
+        width=int(widths[0]),
+        shared_width=int(text.get("moe_num_shared_experts") or 0) * int(widths[0]),
+        layers=tuple(i for i in range(count) if (kinds[i] == "sparse" if kinds else i >= start)),
+        router_extra=2 * number,
+        router_bytes=4,
+        image_width=int(widths[1]),
     )
 
 
@@ -164,5 +195,6 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Experts | None]]] = {
     "deepseek_v3": _deepseek,
     "glm4v_moe_text": _glm,
     "llama4_text": _llama4,
+    "ernie4_5_vl_moe_text": _ernie,
     "gemma4_text": _gemma4,
 }

@@ -61,6 +61,7 @@ FAMILIES: Final[Mapping[str, _Family]] = {
     "glm_ocr_text": _Family(norms=4),
     "glm4v_moe_text": _Family(),
     "paddleocr_vl_text": _Family(),
+    "ernie4_5_vl_moe_text": _Family(),
     "lfm2": _Family(qk_norm=True),
     "nemotron_h": _Family(norms=1),
 }
@@ -131,7 +132,9 @@ def _is_latent(text: Mapping[str, Any]) -> bool:
 
 def _linear_heads(text: Mapping[str, Any]) -> tuple[int, ...]:
     if _pattern(text):
-        return int(text["mamba_num_heads"]), int(text["n_groups"])
+        groups = int(text["n_groups"])
+        # A single group is held by every rank.
+        return (int(text["mamba_num_heads"]), *((groups,) if groups > 1 else ()))
     if "linear_attention" not in (text.get("layer_types") or ()):
         return ()
     return int(text["linear_num_key_heads"]), int(text["linear_num_value_heads"])
@@ -270,9 +273,11 @@ def _mlp(model_type: str, text: Mapping[str, Any], experts: Experts | None) -> t
     width = _dense_width(model_type, text, experts)
     shared = int(text.get("num_kv_shared_layers") or 0) if text.get("use_double_wide_mlp") else 0
     doubled = tuple(i for i in dense if i >= len(every) - shared)
-    found = dense_mlp(hidden, width, tuple(i for i in dense if i not in doubled)) if dense else ()
-    if doubled:
-        found += dense_mlp(hidden, 2 * width, doubled)
+    block = "feed_forward" if model_type in {"llama4_text", "lfm2"} else "mlp"
+    found: tuple[Weight, ...] = ()
+    for layers, wide in ((tuple(i for i in dense if i not in doubled), width), (doubled, 2 * width)):
+        if layers:
+            found += dense_mlp(hidden, wide, layers, f"layers.{{}}.{block}.")
     if experts:
         found += expert_weights(hidden, experts)
     return found + _per_layer_inputs(text)

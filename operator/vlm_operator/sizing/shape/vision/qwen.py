@@ -154,6 +154,28 @@ def read_moonvit(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
     )
 
 
+def read_ernie(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
+    """ERNIE-4.5-VL: Qwen2-VL's layers and a resampler over space and time, every linear split by columns."""
+    vision = vision_config(config)
+    width, patch = number(vision, "hidden_size", 1280), number(vision, "patch_size", 14)
+    wide = number(vision, "intermediate_size", int(width * float(vision.get("mlp_ratio", 4))))
+    layer = Layer(hidden=width, intermediate=wide, norms=4 * width)
+    merge, frames = number(vision, "spatial_merge_size", 2), number(vision, "temporal_merge_size", 2)
+    merged = merge**2 * width
+    weights = (
+        tower("patch_embed.proj", 3 * patch**2, width),
+        tower_table(2 * width),
+        *linear("resampler.spatial_linear1", merged, merged, "columns"),
+        *linear("resampler.spatial_linear2", merged, merged, "columns"),
+        *linear("resampler.temporal_linear1", frames * merged, merged, "columns"),
+        *linear("resampler.temporal_linear2", merged, merged, "columns"),
+        *linear("resampler.mlp", merged, text_hidden, "columns"),
+        projector_table(4 * merged + text_hidden),
+    )
+    depth, heads = number(vision, "depth", 32), number(vision, "num_heads", 16)
+    return shape(layer, depth, weights, heads=heads, patch=patch, merge=merge, out=text_hidden)
+
+
 def read_dots(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
     """dots.ocr: a gated MLP, RMS norms, no biases, a norm after the patches and a merger of two linears."""
     vision = vision_config(config)

@@ -82,6 +82,24 @@ def _siglip_layer(vision: Mapping[str, Any]) -> Layer:
     return Layer(hidden=width, intermediate=number(vision, "intermediate_size", 4304), norms=4 * width)
 
 
+def read_hunyuan(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
+    """HunyuanOCR: the engine runs it through its Transformers backend, which splits no linear of the tower."""
+    vision = vision_config(config)
+    layer = replace(_siglip_layer(vision), split_attention=False, split_mlp=False)
+    width, patch, merge = layer.hidden, number(vision, "patch_size", 16), number(vision, "spatial_merge_size", 2)
+    side, out = number(vision, "max_image_size", 2048) // patch, number(vision, "out_hidden_size", text_hidden)
+    weights = (
+        tower("patch_embedding", 3 * patch**2, width, bias=True),
+        tower_table((side**2 + number(vision, "cat_extra_token", 1)) * width),
+        *linear("merger.conv_in", merge**2 * width, 2 * width),
+        *linear("merger.conv_out", 2 * width, 4 * width),
+        *linear("merger.mlp", 4 * width, out),
+        projector_table(width + out + 4 * width + 3 * out),
+    )
+    layers, heads = number(vision, "num_hidden_layers", 27), number(vision, "num_attention_heads", 16)
+    return shape(layer, layers, weights, heads=heads, patch=patch, out=out, merge=merge)
+
+
 def read_molmo2(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
     """Molmo2: SigLIP up to the deepest selected layer, attention pooling and a gated projector, all split."""
     vision, adapter = config.get("vit_config") or {}, config.get("adapter_config") or {}

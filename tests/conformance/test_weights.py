@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.model_shapes import model_configs, shape_of
+from tests.conformance.model_shapes import model_configs, read_card, shape_of
 from tests.conformance.vectors import read_rows, vectors_folder
-from vlm_operator.sizing.shape import ModelShape
+from vlm_operator.sizing.shape import ModelShape, ShapeRefusal
 from vlm_operator.sizing.weights import count_parameters, count_stored_elements, weights_per_rank
 
 TOLERANCE = 0.005
@@ -37,6 +37,28 @@ def test_every_row_within_half_a_per_cent(pytestconfig: pytest.Config) -> None:
         wrong += [(row["model"], "no shape")] if shape is None else _differences(shape, row)
     assert wrong == []
     assert run >= ROWS or pytestconfig.getoption("vectors")
+
+
+REFUSED = {
+    "meta-llama/Llama-3.2-11B-Vision-Instruct": "the engine removed mllama",
+    "meta-llama/Llama-3.2-90B-Vision-Instruct": "the engine removed mllama",
+    "CohereLabs/aya-vision-8b": "the engine removed Aya",
+    "CohereLabs/aya-vision-32b": "the engine removed Aya",
+    "stepfun-ai/Step-3.7-Flash": "the engine serves no such architecture",
+    "MiniMaxAI/MiniMax-M3": "the engine serves no such architecture",
+    "google/gemma-3n-E4B-it": "no formula for its MobileNet tower and for AltUp",
+    "moonshotai/Kimi-K3": "no formula for its delta attention and its residual blocks",
+    "stepfun-ai/step3": "the card's sizes differ from its published parameters by 0.9 %",
+}
+"""Cards without a shape, and why."""
+
+
+def test_every_card_has_a_shape_or_is_refused_by_name(pytestconfig: pytest.Config) -> None:
+    folder = vectors_folder(pytestconfig)
+    cards = {model: read_card(folder, model) for model in model_configs(folder)}
+    refused = {model for model, found in cards.items() if isinstance(found, ShapeRefusal)}
+    assert refused == REFUSED.keys() or pytestconfig.getoption("vectors")
+    assert all(found.message for found in cards.values() if isinstance(found, ShapeRefusal))
 
 
 def test_published_parameter_totals(pytestconfig: pytest.Config) -> None:

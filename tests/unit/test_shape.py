@@ -82,6 +82,30 @@ def test_a_tower_that_no_list_names_is_stored_like_the_rest() -> None:
     assert weights_per_rank(_shape(everything), 1).vision_tower < weights_per_rank(_shape(FP8), 1).vision_tower * 0.6
 
 
+@pytest.mark.parametrize(
+    "ignore",
+    [
+        ["visual"],
+        ["re:visual.*"],
+        ["model.visual*"],
+        ["visual.blocks.0.attn.qkv", "visual.blocks.0.mlp.linear_fc1", "visual.merger.linear_fc1"],
+        "lm_head, all model.visual.* and router gates",
+    ],
+)
+def test_a_tower_is_excluded_in_every_spelling(ignore: object) -> None:
+    found = weights_per_rank(_shape({**FP8, "modules_to_not_convert": ignore}), 1)
+    assert (found.vision_tower, found.projector) == (
+        weights_per_rank(_shape(), 1).vision_tower,
+        weights_per_rank(_shape(), 1).projector,
+    )
+
+
+@pytest.mark.parametrize("quantisation", [AWQ, GPTQ])
+def test_awq_and_gptq_never_touch_a_tower(quantisation: dict[str, Any]) -> None:
+    unlisted = {key: value for key, value in quantisation.items() if key != "modules_to_not_convert"}
+    assert weights_per_rank(_shape(unlisted), 1).vision_tower == weights_per_rank(_shape(), 1).vision_tower
+
+
 def test_excluded_layers_stay_plain_and_the_others_do_not() -> None:
     first = {**NVFP4, "ignore": [*NVFP4["ignore"], "model.language_model.layers.0.mlp*"]}
     layer = 3 * 3584 * 18944

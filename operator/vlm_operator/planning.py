@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from vlm_operator.api import names
 from vlm_operator.api.spec import Objective, VLMDeploymentSpec
-from vlm_operator.catalogue.load import all_gpus, find_gpu, find_licence, find_model
+from vlm_operator.catalogue.load import all_gpus, find_gpu, find_licence, find_model, memory_calibration
 from vlm_operator.catalogue.types import ModelCard
 from vlm_operator.errors import CatalogueError, InputError, Problem
 from vlm_operator.sizing.inventory import Inventory, NodeShape, kind_from_card
@@ -51,6 +51,7 @@ def plan_deployment(spec: VLMDeploymentSpec, inventory: Inventory) -> Plan | NoF
         config=card.config,
         processor=card.processor,
         shape=shape,
+        calibration=memory_calibration(),
         remembered=bool(card.remembered_fields)
         or "memory" in (card.config_provenance.certainty, card.processor_provenance.certainty),
         trust_remote_code=spec.model.trust_remote_code,

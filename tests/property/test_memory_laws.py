@@ -7,14 +7,18 @@ from hypothesis import strategies as st
 
 from tests.conformance.model_shapes import model_configs, shape_of
 from tests.conformance.vectors import DATA
+from vlm_operator.catalogue.load import memory_calibration
 from vlm_operator.sizing.inventory import GpuKind
 from vlm_operator.sizing.kv_cache import longest_context, plan_kv_cache
 from vlm_operator.sizing.legality import check_tensor_parallel
 from vlm_operator.sizing.memory import MemoryRequest, breakdown, estimate_memory
+from vlm_operator.sizing.memory_constants import constants_at
 from vlm_operator.sizing.weights import weights_per_rank
 from vlm_operator.units import GIB, MIB
 
 SHAPES = [shape for model in sorted(model_configs(DATA)) if (shape := shape_of(DATA, model)) is not None]
+LIKELY = constants_at(memory_calibration(), "value")
+PESSIMISTIC = constants_at(memory_calibration(), "high")
 GPU = GpuKind(
     id="any",
     product="ANY",
@@ -53,7 +57,7 @@ def _requests(draw: st.DrawFn) -> MemoryRequest:
 
 @given(_requests(), st.integers(0, 100 * GIB))
 def test_parts_sum_to_the_gpu_in_whole_mebibytes(request: MemoryRequest, kv_bytes: int) -> None:
-    table = breakdown(estimate_memory(request), kv_bytes)
+    table = breakdown(estimate_memory(request, LIKELY), estimate_memory(request, PESSIMISTIC), kv_bytes)
     assert table.total_bytes == request.gpu.engine_memory_bytes
     assert table.parts[-1].name == "headroom"
     assert all(part.size_bytes % MIB == 0 and part.size_bytes >= 0 for part in table.parts[:-1])
@@ -61,15 +65,22 @@ def test_parts_sum_to_the_gpu_in_whole_mebibytes(request: MemoryRequest, kv_byte
 
 @given(_requests())
 def test_a_plan_that_fits_keeps_its_headroom_to_the_rounding(request: MemoryRequest) -> None:
-    estimate = estimate_memory(request)
-    table = breakdown(estimate, estimate.kv_available_bytes)
+    estimate = estimate_memory(request, PESSIMISTIC)
+    table = breakdown(estimate_memory(request, LIKELY), estimate, estimate.kv_available_bytes)
     if estimate.fits_outside and estimate.kv_available_bytes >= 0:
         assert table.parts[-1].size_bytes > -8 * MIB
 
 
 @given(_requests())
+def test_the_likely_estimate_lies_between_the_ends(request: MemoryRequest) -> None:
+    low = constants_at(memory_calibration(), "low")
+    taken = [estimate_memory(request, constants).taken_bytes for constants in (low, LIKELY, PESSIMISTIC)]
+    assert taken == sorted(taken)
+
+
+@given(_requests())
 def test_more_of_anything_leaves_no_more_for_the_kv_cache(request: MemoryRequest) -> None:
-    base = estimate_memory(request).kv_available_bytes
+    base = estimate_memory(request, LIKELY).kv_available_bytes
     more = dataclasses.replace(
         request,
         max_num_seqs=request.max_num_seqs + 8,
@@ -78,7 +89,7 @@ def test_more_of_anything_leaves_no_more_for_the_kv_cache(request: MemoryRequest
         dummy_patches=request.dummy_patches + 4,
         engine_tokens=request.engine_tokens + 1,
     )
-    assert estimate_memory(more).kv_available_bytes <= base
+    assert estimate_memory(more, LIKELY).kv_available_bytes <= base
 
 
 @given(st.sampled_from(SHAPES), st.sampled_from([1, 2, 4, 8, 16]))

@@ -4,8 +4,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from vlm_operator.api.validate import Resource, parse_resource
+from vlm_operator.sizing.host import HostResources
 from vlm_operator.sizing.inventory import GpuKind
-from vlm_operator.sizing.memory import HostResources, MemoryBreakdown, MemoryPart
+from vlm_operator.sizing.memory import MemoryBreakdown, MemoryPart
 from vlm_operator.sizing.plan import (
     Alternative,
     ImageShare,

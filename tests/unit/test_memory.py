@@ -6,6 +6,8 @@ import pytest
 
 from tests.conformance.model_shapes import shape_of
 from tests.conformance.vectors import DATA
+from vlm_operator.catalogue.load import memory_calibration
+from vlm_operator.sizing.host import estimate_host
 from vlm_operator.sizing.inventory import GpuKind
 from vlm_operator.sizing.kv_cache import kv_bytes_per_token, plan_kv_cache
 from vlm_operator.sizing.legality import check_gpu, check_tensor_parallel, derive_max_model_len
@@ -15,13 +17,15 @@ from vlm_operator.sizing.memory import (
     breakdown,
     capture_sizes,
     encoder_budget,
-    estimate_host,
     estimate_memory,
 )
+from vlm_operator.sizing.memory_constants import constants_at
 from vlm_operator.sizing.shape import ModelShape, ShapeRefusal, read_shape
 from vlm_operator.sizing.weights import count_parameters, weights_per_rank
 from vlm_operator.units import GIB, MIB
 
+LIKELY = constants_at(memory_calibration(), "value")
+PESSIMISTIC = constants_at(memory_calibration(), "high")
 GPU = GpuKind(
     id="h100-80gb-sxm",
     product="NVIDIA-H100-80GB-HBM3",
@@ -70,7 +74,7 @@ def test_kv_cache_of_32_requests_with_four_images_each(image_tokens: int, reques
 
 def test_weights_and_request_state_span_the_published_load_size() -> None:
     # "Model loading took 15.63-15.67 GiB": weights, and part of the buffers that loading creates.
-    estimate = estimate_memory(_request())
+    estimate = estimate_memory(_request(), LIKELY)
     assert estimate.weights.total / GIB == pytest.approx(15.65, rel=0.006)
     assert estimate.weights.total < 15.63 * GIB
     assert estimate.weights.total + estimate.buffers_bytes > 15.67 * GIB
@@ -79,14 +83,14 @@ def test_weights_and_request_state_span_the_published_load_size() -> None:
 def test_deepstack_buffers_are_part_of_the_published_load_size() -> None:
     # "Model loading took 16.78 GiB": Qwen3-VL-8B with 8,192 batched tokens (mem11).
     request = dataclasses.replace(_request("Qwen/Qwen3-VL-8B-Instruct"), max_num_batched_tokens=8192)
-    estimate = estimate_memory(request)
+    estimate = estimate_memory(request, LIKELY)
     assert (estimate.weights.total + estimate.buffers_bytes) / GIB == pytest.approx(16.78, abs=0.03)
 
 
 def test_kv_memory_of_a_published_start_up_log() -> None:
     # mem08: L4, 22.06 GiB, utilization 0.9: 1.81 GiB for the KV cache; that release charged no graphs.
     gpu = dataclasses.replace(GPU, engine_memory_bytes=int(22.06 * GIB))
-    estimate = estimate_memory(dataclasses.replace(_request(), gpu=gpu, max_model_len=2048))
+    estimate = estimate_memory(dataclasses.replace(_request(), gpu=gpu, max_model_len=2048), LIKELY)
     assert (estimate.kv_available_bytes + estimate.cuda_graphs_bytes) / GIB == pytest.approx(1.81, abs=0.15)
 
 
@@ -101,11 +105,11 @@ def test_a_model_that_was_seen_to_run_out_of_memory_does_not_fit() -> None:
         dummy_patches=13 * 1024,
         engine_tokens=3328,
     )
-    assert estimate_memory(request).kv_available_bytes < 0
+    assert estimate_memory(request, LIKELY).kv_available_bytes < 0
 
 
 def test_memory_beyond_weights_and_kv_is_what_was_observed() -> None:
-    estimate = estimate_memory(_request())
+    estimate = estimate_memory(_request(), LIKELY)
     beyond = estimate.activations.peak + estimate.buffers_bytes + estimate.non_torch_bytes
     assert 2.1 <= beyond / GIB <= 2.4
     assert estimate.activations.peak == estimate.activations.encoder
@@ -116,7 +120,7 @@ def test_memory_beyond_weights_and_kv_is_what_was_observed() -> None:
     [("Qwen/Qwen2.5-VL-7B-Instruct", 0.51), ("google/gemma-3-27b-it", 1.02)],
 )
 def test_cuda_graphs_are_near_the_observed_ones(model: str, observed: float) -> None:
-    assert estimate_memory(_request(model)).cuda_graphs_bytes / GIB == pytest.approx(observed, rel=0.25)
+    assert estimate_memory(_request(model), LIKELY).cuda_graphs_bytes / GIB == pytest.approx(observed, rel=0.25)
 
 
 def test_a_small_batch_captures_few_graphs() -> None:
@@ -126,25 +130,25 @@ def test_a_small_batch_captures_few_graphs() -> None:
 
 
 def test_parallel_ranks_share_the_model_and_pay_for_nccl() -> None:
-    one, four = estimate_memory(_request()), estimate_memory(_request(size=4))
+    one, four = estimate_memory(_request(), LIKELY), estimate_memory(_request(size=4), LIKELY)
     assert four.weights.total < one.weights.total / 3
     assert four.kv_available_bytes > one.kv_available_bytes
     assert one.outside.nccl == 0 < four.outside.nccl
 
 
 def test_a_model_that_is_too_large_leaves_negative_memory() -> None:
-    estimate = estimate_memory(_request("Qwen/Qwen2.5-VL-72B-Instruct"))
+    estimate = estimate_memory(_request("Qwen/Qwen2.5-VL-72B-Instruct"), LIKELY)
     assert estimate.kv_available_bytes < 0
 
 
 def test_full_utilization_leaves_no_room_outside_the_budget() -> None:
-    assert estimate_memory(_request()).fits_outside
-    assert not estimate_memory(dataclasses.replace(_request(), utilization_percent=100)).fits_outside
+    assert estimate_memory(_request(), LIKELY).fits_outside
+    assert not estimate_memory(dataclasses.replace(_request(), utilization_percent=100), LIKELY).fits_outside
 
 
 def test_breakdown_ends_with_the_headroom() -> None:
-    estimate = estimate_memory(_request())
-    table = breakdown(estimate, estimate.kv_available_bytes)
+    estimate = estimate_memory(_request(), LIKELY)
+    table = breakdown(estimate, estimate, estimate.kv_available_bytes)
     assert table.total_bytes == GPU.engine_memory_bytes
     assert table.parts[-1].name == "headroom"
     assert table.part("weights").size_bytes > table.part("weights, vision").size_bytes
@@ -164,13 +168,13 @@ def test_a_prefix_lm_image_has_to_fit_into_one_step() -> None:
 
 
 def test_host_memory_grows_with_context_and_gpus() -> None:
-    one, four = estimate_host(_request()), estimate_host(_request(size=4))
+    one, four = estimate_host(_request(), LIKELY), estimate_host(_request(size=4), LIKELY)
     assert one.cpu_cores == 5
     assert four.cpu_cores == 8
     assert four.memory_bytes > one.memory_bytes
     assert four.shared_memory_bytes == 5 * GIB
     wide = dataclasses.replace(_request(), max_model_len=262_144, max_num_seqs=1024)
-    assert estimate_host(wide).memory_bytes - one.memory_bytes > 3.8 * GIB
+    assert estimate_host(wide, LIKELY).memory_bytes - one.memory_bytes > 3.8 * GIB
 
 
 def test_sliding_windows_are_driven_by_the_batched_tokens() -> None:

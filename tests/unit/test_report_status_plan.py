@@ -15,7 +15,8 @@ from vlm_operator.report.status_plan import (
     plan_status,
     whole_mebibytes,
 )
-from vlm_operator.sizing.memory import HostResources, MemoryBreakdown, MemoryPart
+from vlm_operator.sizing.host import HostResources
+from vlm_operator.sizing.memory import MemoryBreakdown, MemoryPart
 from vlm_operator.sizing.plan import Plan
 from vlm_operator.units import GIB, MIB
 

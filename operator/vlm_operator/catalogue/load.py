@@ -16,7 +16,7 @@ import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from vlm_operator.catalogue.labels import spellings
-from vlm_operator.catalogue.types import EngineCard, GpuCard, Licence, ModelCard
+from vlm_operator.catalogue.types import EngineCard, GpuCard, Licence, MemoryCalibration, ModelCard
 from vlm_operator.errors import CatalogueError
 
 _MOST_NAMES = 3
@@ -114,6 +114,12 @@ def find_engine(version: str) -> EngineCard:
         known = ", ".join(name.removeprefix("vllm-") for name in _stems("engines"))
         raise CatalogueError(f"engine version {version!r} is not in the catalogue, which knows {known}")
     return _read("engines", stem, EngineCard)
+
+
+@cache
+def memory_calibration() -> MemoryCalibration:
+    """The calibrated constants of the memory model."""
+    return _read("calibration", "memory", MemoryCalibration)
 
 
 @cache
@@ -227,6 +233,7 @@ def validate_all() -> list[str]:
         except CatalogueError as error:
             problems.append(str(error))
     try:
+        memory_calibration()
         for stem in _stems("engines"):
             find_engine(stem.removeprefix("vllm-"))
         prefixes = [prefix for entry in all_licences() for prefix in entry.prefixes]

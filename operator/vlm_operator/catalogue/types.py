@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 ModelCertainty = Literal["real-file", "conversion-script", "class-default", "model-card", "memory"]
 
@@ -95,6 +95,40 @@ class EngineCard(_Entry):
     version: str
     provenance: Provenance
     flags: tuple[EngineFlag, ...]
+
+
+class Figure(_Entry):
+    """A calibrated constant with its spread; ``low`` takes least memory or time, ``high`` most."""
+
+    value: float
+    low: float
+    high: float
+    unit: str
+    meaning: str
+    provenance: Provenance
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "Figure":
+        if not self.low <= self.value <= self.high:
+            raise ValueError(f"low {self.low}, value {self.value} and high {self.high} are not in order")
+        return self
+
+
+class MemoryCalibration(_Entry):
+    """What the engine takes beside weights and KV cache; ``calibration/memory.yaml`` says what each figure means."""
+
+    allocator_slack: Figure
+    sampler_copies: Figure
+    residual_copies: Figure
+    non_torch: Figure
+    non_torch_parallel: Figure
+    loader_residue: Figure
+    graph_per_layer_and_size: Figure
+    context: Figure
+    nccl: Figure
+    process_memory: Figure
+    loader_memory: Figure
+    shared_memory: Figure
 
 
 class Price(_Entry):

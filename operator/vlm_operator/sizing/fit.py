@@ -6,20 +6,21 @@ In: ``FitRequest`` from ``judge.py``. Out: ``MemoryFit``, or the name and number
 
 from dataclasses import dataclass
 
+from vlm_operator.catalogue.types import MemoryCalibration
+from vlm_operator.sizing.host import HostResources, estimate_host
 from vlm_operator.sizing.inventory import GpuKind
 from vlm_operator.sizing.kv_cache import KVCachePlan, plan_kv_cache
 from vlm_operator.sizing.memory import (
     EncoderBudget,
     EncoderRefusal,
-    HostResources,
     MemoryBreakdown,
     MemoryEstimate,
     MemoryRequest,
     breakdown,
     encoder_budget,
-    estimate_host,
     estimate_memory,
 )
+from vlm_operator.sizing.memory_constants import constants_at
 from vlm_operator.sizing.shape import ModelShape
 from vlm_operator.sizing.tokens.types import MaximumTokens
 from vlm_operator.sizing.weights import EncoderMode
@@ -34,8 +35,12 @@ MAX_UTILIZATION_PERCENT = 92
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitRequest:
-    """What has to fit: the model on its GPUs, its images, and how many of the largest requests run at once."""
+    """What has to fit: the model on its GPUs, its images, and how many of the largest requests run at once.
 
+    It fits where the pessimistic end of ``calibration`` fits.
+    """
+
+    calibration: MemoryCalibration
     shape: ModelShape
     gpu: GpuKind
     tensor_parallel_size: int
@@ -115,9 +120,10 @@ def _try_batch(request: FitRequest, batched_tokens: int) -> MemoryFit | Misfit:
     if isinstance(budget, EncoderRefusal):
         return Misfit(reason=budget.reason, message=budget.message, shortfall_fraction=1.0)
     memory_request = _memory_request(request, batched_tokens, budget, MAX_UTILIZATION_PERCENT)
-    percent = _utilization(estimate_memory(memory_request))
+    pessimistic = constants_at(request.calibration, "high")
+    percent = _utilization(estimate_memory(memory_request, pessimistic))
     memory_request = _memory_request(request, batched_tokens, budget, percent)
-    estimate = estimate_memory(memory_request)
+    estimate = estimate_memory(memory_request, pessimistic)
     cache = plan_kv_cache(
         request.shape,
         request.tensor_parallel_size,
@@ -131,8 +137,12 @@ def _try_batch(request: FitRequest, batched_tokens: int) -> MemoryFit | Misfit:
         max_num_batched_tokens=batched_tokens,
         gpu_memory_utilization_percent=percent,
         encoder_budget_tokens=budget.tokens,
-        memory=breakdown(estimate, estimate.kv_available_bytes),
-        host=estimate_host(memory_request),
+        memory=breakdown(
+            estimate_memory(memory_request, constants_at(request.calibration, "value")),
+            estimate,
+            estimate.kv_available_bytes,
+        ),
+        host=estimate_host(memory_request, pessimistic),
         kv_cache_tokens=cache.tokens,
         largest_requests=cache.requests_of(request.largest_request_tokens),
     )

@@ -151,6 +151,7 @@ def _at_replicas(
 
 def _fit_request(candidate: Candidate, question: Question, setting: Setting) -> FitRequest:
     return FitRequest(
+        calibration=question.calibration,
         shape=question.shape,
         gpu=candidate.node.gpu,
         tensor_parallel_size=candidate.tensor_parallel_size,

@@ -1,7 +1,7 @@
-"""One GPU's memory and one pod's host memory, by part (fact sheet 2, 4, 10).
+"""One GPU's memory by part (fact sheet 2, 4, 10).
 
-Weights and KV cache are exact; activations, graphs and what lies outside the engine's budget are estimates
-whose constants stand below with their source and spread. In: ``MemoryRequest``. Out: ``MemoryEstimate``,
+Weights and KV cache are exact; activations, graphs and what lies outside the engine's budget are estimates with
+calibrated constants, taken at one end of their spread. In: ``MemoryRequest``. Out: ``MemoryEstimate``,
 which tells the bytes that remain for the KV cache, and ``breakdown`` of the whole GPU.
 """
 
@@ -9,54 +9,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from vlm_operator.sizing.activations import ActivationPeaks, Step, measure_activations
 from vlm_operator.sizing.inventory import GpuKind
 from vlm_operator.sizing.kv_cache import BLOCK_TOKENS, count_groups
+from vlm_operator.sizing.memory_constants import MemoryConstants
 from vlm_operator.sizing.shape import ModelShape
 from vlm_operator.sizing.weights import EncoderMode, WeightsBreakdown, weights_per_rank
-from vlm_operator.units import GIB, MIB, ceil_div
-
-ALLOCATOR_SLACK: Final = 1.15
-"""Blocks that the allocator cannot reuse. Calibrated: Qwen2.5-VL-7B with one 16,384-token image and 2,048
-batched tokens takes 2.1-2.4 GiB beyond weights and KV cache (observed constants, memory 5); taken near the upper
-end, spread -12 % to +2 %."""
-
-SAMPLER_COPIES: Final = 4
-"""Live fp32 copies of the logits while sampling: 3-4 by reading of the current runner (fact sheet 2.3). The runner
-before it took 9.6: 4.76, 5.56 and 7.38 GiB for 1,024 rows of 128k, 152k and 201k words (start-up logs mem02)."""
-
-RESIDUAL_COPIES: Final = 3
-"""Residual, its normed copy and the layer's output, by reading; 2-4."""
-
-NON_TORCH_BYTES: Final = 140 * MIB
-"""Growth outside the allocator on one GPU: 0.05-0.14 GiB observed (memory 6); the largest is taken."""
-
-NON_TORCH_PARALLEL_BYTES: Final = 560 * MIB
-"""The same with tensor parallelism: 0.34-0.55 GiB observed on 2-4 GPUs (memory 6)."""
-
-GRAPH_BYTES_PER_LAYER_AND_SIZE: Final = int(0.17 * MIB)
-"""One CUDA graph over one layer. Gives 0.47 GiB for 28 layers (0.51 observed), 0.81 for 48 (0.66), 1.05 for
-62 (1.02; memory 7). Spread -25 % to +10 %; 1.92 GiB was seen once on four GPUs without NVLink."""
+from vlm_operator.units import MIB, ceil_div
 
 GRAPH_SETS: Final = 2
 """FULL_AND_PIECEWISE captures two sets (fact sheet 1.4)."""
 
-CONTEXT_BYTES: Final = 600 * MIB
-"""CUDA context, kernels and cuBLAS workspaces, before the engine's first snapshot; 0.5-0.6 GiB."""
-
-NCCL_BYTES: Final = 900 * MIB
-"""NCCL communicators, before the first snapshot; with the context 0.5-1.5 GiB (fact sheet 10)."""
-
 BATCHES_IN_FLIGHT: Final = 2
 """Asynchronous scheduling on one pipeline stage (fact sheet 3.3)."""
-
-PROCESS_BYTES: Final = 3 * GIB
-"""Host memory of one process: 2-4 GiB (fact sheet 8.3)."""
-
-LOADER_BYTES: Final = 5 * GIB
-"""One safetensors shard in the page cache and on its way to a GPU."""
-
-SHARED_MEMORY_BYTES: Final = 2 * GIB
-"""The engine's own example for one GPU (fact sheet 8.3); each further GPU adds a GiB for its queues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,15 +50,6 @@ class MemoryBreakdown:
             if part.name == name:
                 return part
         raise KeyError(name)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostResources:
-    """What one pod needs beside its GPUs."""
-
-    cpu_cores: int
-    memory_bytes: int
-    shared_memory_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,20 +98,6 @@ class MemoryRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActivationPeaks:
-    """The three phases of the engine's profile run, in bytes; the largest counts."""
-
-    encoder: int
-    language_model: int
-    sampler: int
-
-    @property
-    def peak(self) -> int:
-        """The largest phase."""
-        return max(self.encoder, self.language_model, self.sampler)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class OutsideBudget:
     """What has to fit beside the budget of the engine, in bytes."""
 
@@ -177,6 +119,7 @@ class MemoryEstimate:
     engine_total_bytes: int
     budget_bytes: int
     weights: WeightsBreakdown
+    loader_residue_bytes: int
     buffers_bytes: int
     non_torch_bytes: int
     activations: ActivationPeaks
@@ -185,9 +128,14 @@ class MemoryEstimate:
 
     @property
     def kv_available_bytes(self) -> int:
-        """Budget less weights, buffers, activation peak and graphs (fact sheet 2.2)."""
-        fixed = self.weights.total + self.buffers_bytes + self.non_torch_bytes
-        return self.budget_bytes - fixed - self.activations.peak - self.cuda_graphs_bytes
+        """Budget less everything that the engine takes before it (fact sheet 2.2)."""
+        return self.budget_bytes - self.taken_bytes
+
+    @property
+    def taken_bytes(self) -> int:
+        """Weights, buffers, activation peak and graphs."""
+        fixed = self.weights.total + self.loader_residue_bytes + self.buffers_bytes + self.non_torch_bytes
+        return fixed + self.activations.peak + self.cuda_graphs_bytes
 
     @property
     def fits_outside(self) -> bool:
@@ -245,7 +193,7 @@ def encoder_tokens(
     return max(max_num_batched_tokens, largest)
 
 
-def estimate_memory(request: MemoryRequest) -> MemoryEstimate:
+def estimate_memory(request: MemoryRequest, constants: MemoryConstants) -> MemoryEstimate:
     """Return one rank's memory.
 
     ``KV = ceil(total x utilization) - weights - buffers - activation peak - graphs`` (fact sheet 10). The
@@ -253,16 +201,17 @@ def estimate_memory(request: MemoryRequest) -> MemoryEstimate:
     """
     shape, size = request.shape, request.tensor_parallel_size
     total = request.gpu.engine_memory_bytes
-    graphs = GRAPH_BYTES_PER_LAYER_AND_SIZE * shape.text.layers * len(capture_sizes(request)) * GRAPH_SETS
+    graphs = constants.graph_per_layer_and_size * shape.text.layers * len(capture_sizes(request)) * GRAPH_SETS
     return MemoryEstimate(
         engine_total_bytes=total,
         budget_bytes=ceil_div(total * request.utilization_percent, 100),
         weights=weights_per_rank(shape, size, request.encoder_mode),
+        loader_residue_bytes=constants.loader_residue,
         buffers_bytes=_persistent_buffers(request),
-        non_torch_bytes=NON_TORCH_BYTES if size == 1 else NON_TORCH_PARALLEL_BYTES,
-        activations=_activations(request),
+        non_torch_bytes=constants.non_torch if size == 1 else constants.non_torch_parallel,
+        activations=measure_activations(_step(request), constants),
         cuda_graphs_bytes=graphs,
-        outside=_outside(request),
+        outside=_outside(request, constants),
     )
 
 
@@ -275,52 +224,48 @@ def capture_sizes(request: MemoryRequest) -> tuple[int, ...]:
     return tuple(sorted(n for n in sizes if n <= min(top, request.max_num_batched_tokens)))
 
 
-def breakdown(estimate: MemoryEstimate, kv_bytes: int) -> MemoryBreakdown:
+def breakdown(likely: MemoryEstimate, safe: MemoryEstimate, kv_bytes: int) -> MemoryBreakdown:
     """Return the whole GPU by part, ``kv_bytes`` given to the KV cache.
 
-    Parts are whole MiB, rounded up (the KV cache down); ``headroom`` is the rest and takes the rounding. It
-    can be negative only where the plan does not fit.
+    Parts stand at their likely size; what the pessimistic end takes beyond them is the part ``uncertainty``. Parts
+    are whole MiB, rounded up (the KV cache down); ``headroom`` is the rest and takes the rounding. It can be negative
+    only where the plan does not fit.
     """
-    weights, outside = estimate.weights, estimate.outside
+    weights = likely.weights
     tower = weights.vision_tower + weights.projector
+    uncertain = safe.taken_bytes + safe.outside.total - likely.taken_bytes - likely.outside.total
     sizes = (
         ("weights", weights.total - tower, "language model and its tables"),
         ("weights, vision", tower, "vision tower and projector"),
-        ("activations", estimate.activations.peak, "peak of one step, calibrated"),
-        ("buffers", estimate.buffers_bytes + estimate.non_torch_bytes, "sampler and input buffers"),
-        ("CUDA graphs", estimate.cuda_graphs_bytes, "calibrated"),
+        ("activations", likely.activations.peak, "peak of one step"),
+        ("buffers", likely.buffers_bytes + likely.non_torch_bytes + likely.loader_residue_bytes, "sampler, inputs"),
+        ("CUDA graphs", likely.cuda_graphs_bytes, "calibrated"),
+        ("uncertainty", uncertain, "what these parts may take beyond the likely"),
     )
-    parts = [MemoryPart(name=name, size_bytes=_whole(size), note=note) for name, size, note in sizes]
+    parts = [MemoryPart(name=name, size_bytes=whole_mib(size), note=note) for name, size, note in sizes]
     parts.append(MemoryPart(name="KV cache", size_bytes=max(0, kv_bytes) // MIB * MIB))
-    parts.append(MemoryPart(name="outside budget", size_bytes=_whole(outside.total), note="CUDA context, NCCL, caches"))
-    rest = estimate.engine_total_bytes - sum(part.size_bytes for part in parts)
+    outside = whole_mib(likely.outside.total)
+    parts.append(MemoryPart(name="outside budget", size_bytes=outside, note="CUDA context, NCCL, caches"))
+    rest = likely.engine_total_bytes - sum(part.size_bytes for part in parts)
     return MemoryBreakdown(parts=(*parts, MemoryPart(name="headroom", size_bytes=rest)))
 
 
-def estimate_host(
-    request: MemoryRequest, *, preprocessing_cores: int = 2, processor_cache_gib: int = 4, processes: int = 1
-) -> HostResources:
-    """Return what a pod needs: ``processes`` API processes, the engine core and one worker per GPU.
-
-    CPU: 2 + GPUs (fact sheet 4.8) and the cores that prepare images. Memory: processor cache, pinned request
-    state of each rank (2.4), a loader buffer, every process, and the shared memory, which counts against the
-    container's limit.
-    """
-    size = request.tensor_parallel_size
-    positions = 4 if request.shape.text.mrope else 1
-    pinned = request.max_num_seqs * request.max_model_len * 4 * positions * size
-    shared = SHARED_MEMORY_BYTES + (size - 1) * GIB
-    cache = processor_cache_gib * GIB * processes
-    base = PROCESS_BYTES * (processes + 1 + size)
-    return HostResources(
-        cpu_cores=2 + size + preprocessing_cores,
-        memory_bytes=_whole(cache + pinned + LOADER_BYTES + base + shared),
-        shared_memory_bytes=shared,
-    )
-
-
-def _whole(size_bytes: int) -> int:
+def whole_mib(size_bytes: int) -> int:
+    """Return the bytes rounded up to whole MiB."""
     return ceil_div(size_bytes, MIB) * MIB
+
+
+def _step(request: MemoryRequest) -> Step:
+    return Step(
+        shape=request.shape,
+        tensor_parallel_size=request.tensor_parallel_size,
+        encoder_mode=request.encoder_mode,
+        tokens=request.max_num_batched_tokens,
+        rows=request.max_num_seqs,
+        items=request.items,
+        patches=request.dummy_patches,
+        item_tokens=request.engine_tokens,
+    )
 
 
 def _persistent_buffers(request: MemoryRequest) -> int:
@@ -332,40 +277,7 @@ def _persistent_buffers(request: MemoryRequest) -> int:
     return penalties + mask + (1 + request.shape.deepstack_levels) * request.max_num_batched_tokens * row
 
 
-def _activations(request: MemoryRequest) -> ActivationPeaks:
-    text, size = request.shape.text, request.tensor_parallel_size
-    outputs = request.items * request.engine_tokens * request.shape.vision.out_width * text.dtype_bytes
-    mlp = 3 * text.intermediate // size
-    attention = (2 * text.heads + 2 * max(text.kv_heads, size)) * text.head_dim // size
-    row = RESIDUAL_COPIES * text.hidden + max(mlp, attention)
-    language = int(ALLOCATOR_SLACK * request.max_num_batched_tokens * row * text.dtype_bytes)
-    rows = min(request.max_num_batched_tokens, request.max_num_seqs)
-    return ActivationPeaks(
-        encoder=int(ALLOCATOR_SLACK * _encoder_phase(request)) + outputs,
-        language_model=language + outputs,
-        sampler=SAMPLER_COPIES * rows * text.padded_vocab * 4,
-    )
-
-
-def _encoder_phase(request: MemoryRequest) -> int:
-    """Return the tower's live tensors: pixels, residuals, the wider of MLP and attention (fact sheet 2.3).
-
-    The MLP holds its input projection (twice as wide with a gate) and the activated copy; attention holds the
-    joint projection, rotated queries and keys, and its output. Data mode deals whole images to ranks.
-    """
-    vision, size = request.shape.vision, request.tensor_parallel_size
-    whole = request.encoder_mode == "data" and request.shape.supports_encoder_data_parallel
-    items = ceil_div(request.items, size) if whole else request.items
-    shards = 1 if whole else size
-    mlp = (3 if vision.gated else 2) * vision.intermediate // shards
-    uncut = not vision.split_heads or (vision.replicates_odd_heads and vision.heads % shards)
-    attention_shards = 1 if uncut else shards
-    attention = 6 * vision.hidden // attention_shards
-    row = vision.patch_row + 2 * vision.hidden + max(mlp, attention)
-    return items * request.dummy_patches * row * request.shape.text.dtype_bytes
-
-
-def _outside(request: MemoryRequest) -> OutsideBudget:
+def _outside(request: MemoryRequest, constants: MemoryConstants) -> OutsideBudget:
     """Return what is allocated before the first snapshot or after profiling (fact sheet 2.1, 2.4, 4.4)."""
     groups = count_groups(request.shape)
     blocks = ceil_div(request.max_model_len, BLOCK_TOKENS)
@@ -373,8 +285,8 @@ def _outside(request: MemoryRequest) -> OutsideBudget:
     slots = groups * request.max_num_batched_tokens * 8
     cached = max(request.max_num_batched_tokens, request.engine_tokens)
     return OutsideBudget(
-        context=CONTEXT_BYTES,
-        nccl=NCCL_BYTES if request.tensor_parallel_size > 1 else 0,
+        context=constants.context,
+        nccl=constants.nccl if request.tensor_parallel_size > 1 else 0,
         block_tables=tables + slots,
         encoder_cache=cached * request.shape.vision.out_width * request.shape.text.dtype_bytes,
     )

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from vlm_operator.sizing.host import HostResources
 from vlm_operator.sizing.inventory import Certainty, GpuKind
-from vlm_operator.sizing.memory import HostResources, MemoryBreakdown
+from vlm_operator.sizing.memory import MemoryBreakdown
 
 EncoderParallelMode = Literal["weights", "data"]
 LimitName = Literal["context length", "encoder budget", "batch tokens", "KV cache"]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from vlm_operator.catalogue.types import MemoryCalibration
 from vlm_operator.sizing.demand import Demand
 from vlm_operator.sizing.inventory import NodeShape
 from vlm_operator.sizing.plan import EncoderParallelMode
@@ -30,6 +31,7 @@ class Question:
     model_id: str
     config: Mapping[str, Any]
     shape: ModelShape
+    calibration: MemoryCalibration
     rule: ImageRule
     demand: Demand
     workload: Workload

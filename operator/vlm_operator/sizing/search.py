@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from vlm_operator.catalogue.types import MemoryCalibration
 from vlm_operator.sizing.demand import measure_demand
 from vlm_operator.sizing.inventory import Inventory
 from vlm_operator.sizing.judge import judge
@@ -38,6 +39,7 @@ class Model:
     config: dict[str, Any]
     processor: dict[str, Any]
     shape: ModelShape
+    calibration: MemoryCalibration
     remembered: bool
     trust_remote_code: bool
 
@@ -90,6 +92,7 @@ def _question(
         model_id=model.id,
         config=model.config,
         shape=model.shape,
+        calibration=model.calibration,
         rule=rule,
         demand=demand,
         workload=workload,

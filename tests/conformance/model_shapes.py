@@ -34,6 +34,9 @@ WRITTEN_OUT: dict[str, dict[str, Any]] = {
 }
 """Quantisation that a card describes in words; the rows were run with it written out like this."""
 
+CORRECTED = {"stepfun-ai/step3": ("vision_config.intermediate_size=15360",)}
+"""A card with a class default where only another value gives its published parameters, to the last one."""
+
 
 @cache
 def model_configs(folder: Path) -> dict[str, dict[str, Any]]:
@@ -46,6 +49,9 @@ def model_configs(folder: Path) -> dict[str, dict[str, Any]]:
         if model in found:
             config = {**found[model]["config"], "quantization_config": scheme}
             found[model] = {**found[model], "config": config}
+    for model, changes in CORRECTED.items():
+        if model in found:
+            found[model] = {**found[model], "config": change_config(found[model]["config"], changes)}
     return found
 
 

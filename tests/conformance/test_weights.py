@@ -48,7 +48,6 @@ REFUSED = {
     "MiniMaxAI/MiniMax-M3": "the engine serves no such architecture",
     "google/gemma-3n-E4B-it": "no formula for its MobileNet tower and for AltUp",
     "moonshotai/Kimi-K3": "no formula for its delta attention and its residual blocks",
-    "stepfun-ai/step3": "the card's sizes differ from its published parameters by 0.9 %",
 }
 """Cards without a shape, and why."""
 

@@ -78,6 +78,7 @@ ARCHITECTURES: Final[Mapping[str, _Family]] = {
     "HunYuanVLForConditionalGeneration": _Family(read_vision=remote.read_hunyuan),
     "Llama_Nemotron_Nano_VL": _Family(read_vision=remote.read_llama_nemotron),
     "NemotronH_Nano_VL_V2": _Family(read_vision=remote.read_nemotron_nano),
+    "Step3VLForConditionalGeneration": _Family(read_vision=remote.read_step3, data_parallel=True),
     "Molmo2ForConditionalGeneration": _Family(read_vision=remote.read_molmo2, prefix_lm=True),
     "Ovis": _Family(read_vision=remote.read_ovis),
     "Ovis2_5": _Family(read_vision=remote.read_ovis2_5),

@@ -101,6 +101,20 @@ def latent(text: Mapping[str, Any], layers: tuple[int, ...]) -> tuple[Weight, ..
     return tuple(found)
 
 
+def factorised(text: Mapping[str, Any], layers: tuple[int, ...]) -> tuple[Weight, ...]:
+    """Return Step-3's factorised attention (``M/step3_text.py``): a narrow query and one KV head on every rank."""
+    hidden, head_dim = int(text["hidden_size"]), int(text["head_dim"])
+    narrow, wide = int(text["share_q_dim"]), int(text["num_attention_heads"]) * head_dim
+    module = "layers.{}.self_attn."
+    whole, columns = narrow + 2 * head_dim, wide
+    return (
+        Weight(part="attention", name=module + "qkv_proj", rows=hidden, columns=whole, layers=layers),
+        Weight(part="attention", name=module + "wq", rows=narrow, columns=columns, split="columns", layers=layers),
+        Weight(part="attention", name=module + "o_proj", rows=wide, columns=hidden, split="rows", layers=layers),
+        table("norms", module + "inter_norm", narrow, layers),
+    )
+
+
 def gated_delta_net(text: Mapping[str, Any], layers: tuple[int, ...]) -> tuple[Weight, ...]:
     """Return the linear attention of Qwen3.5: two input projections, a convolution, decay and a gated norm."""
     hidden, kernel = int(text["hidden_size"]), int(text["linear_conv_kernel_dim"])

@@ -128,6 +128,7 @@ _BY_OUTER: Final[Mapping[str, str]] = {
     "unlimited-ocr": "deepseek_v2",
     "kimi_k2": "deepseek_v3",
     "Keye": "qwen3",
+    "step3_vl": "step3_text",
     "molmo2_text": "molmo2",
 }
 """Model types that name the whole checkpoint, or a class that the engine runs as another one."""

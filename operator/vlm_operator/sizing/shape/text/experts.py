@@ -172,6 +172,20 @@ def _ernie(text: Mapping[str, Any]) -> Experts:
     )
 
 
+def _step3(text: Mapping[str, Any]) -> Experts:
+    listed = text.get("moe_layers_enum")
+    layers = [int(part) for part in listed.split(",")] if listed else range(4, 60)
+    return Experts(
+        number=int(text["moe_num_experts"]),
+        visited=int(text["moe_top_k"]),
+        width=int(text["moe_intermediate_size"]),
+        shared_width=int(text["share_expert_dim"]),
+        layers=tuple(i for i in layers if i < int(text["num_hidden_layers"])),
+        block="moe",
+        shared_name="share_expert",
+    )
+
+
 def _gemma4(text: Mapping[str, Any]) -> Experts | None:
     if not text.get("enable_moe_block"):
         return None
@@ -196,5 +210,6 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Experts | None]]] = {
     "glm4v_moe_text": _glm,
     "llama4_text": _llama4,
     "ernie4_5_vl_moe_text": _ernie,
+    "step3_text": _step3,
     "gemma4_text": _gemma4,
 }

@@ -64,6 +64,7 @@ FAMILIES: Final[Mapping[str, _Family]] = {
     "ernie4_5_vl_moe_text": _Family(),
     "lfm2": _Family(qk_norm=True),
     "nemotron_h": _Family(norms=1),
+    "step3_text": _Family(),
 }
 """Language models whose every weight is known."""
 
@@ -79,7 +80,7 @@ def read_text(config: Mapping[str, Any], dtype_bytes: int, quantisation: Quantis
     text, model_type = find_text_config(config), text_model_type(config)
     family = FAMILIES[model_type]
     heads, layers = int(text["num_attention_heads"]), int(text["num_hidden_layers"])
-    kv_heads = int(text.get("num_key_value_heads") or heads)
+    kv_heads = int(text.get("num_key_value_heads") or text.get("num_attention_groups") or heads)
     head_dim = int(text.get("head_dim") or int(text["hidden_size"]) // heads)
     every = kinds.Heads(queries=heads, keys=kv_heads, width=head_dim)
     experts = read_experts(model_type, text)
@@ -123,7 +124,7 @@ def read_text(config: Mapping[str, Any], dtype_bytes: int, quantisation: Quantis
 
 
 def _positions(text: Mapping[str, Any]) -> int:
-    return int(text["max_position_embeddings"])
+    return int(text.get("max_position_embeddings") or text["max_position_embedding"])
 
 
 def _is_latent(text: Mapping[str, Any]) -> bool:
@@ -191,6 +192,8 @@ def _attention(
     every = tuple(range(int(text["num_hidden_layers"])))
     if _is_latent(text):
         return kinds.latent(text, every)
+    if text.get("share_q_dim"):
+        return kinds.factorised(text, every)
     of_kind = {kind: tuple(i for i in every if _kind(text, i) == kind) for kind in {_kind(text, i) for i in every}}
     if model_type == "gemma4_text":
         return _gemma4_attention(text, of_kind, heads)

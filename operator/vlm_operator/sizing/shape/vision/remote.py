@@ -100,6 +100,24 @@ def read_hunyuan(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
     return shape(layer, layers, weights, heads=heads, patch=patch, out=out, merge=merge)
 
 
+def read_step3(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
+    """Step-3: a ViT with biases and two strided convolutions with a linear behind it, which every rank holds."""
+    vision = vision_config(config)
+    width, patch = number(vision, "hidden_size", 1792), number(vision, "patch_size", 14)
+    layer = Layer(hidden=width, intermediate=number(vision, "intermediate_size", 3072), norms=4 * width)
+    side, middle = number(vision, "image_size", 728) // patch, number(vision, "output_hidden_size", 4096)
+    weights = (
+        tower("patch_embedding", 3 * patch**2, width, bias=True),
+        tower_table((side**2 + 2) * width),
+        *linear("vit_downsampler", 4 * width, middle),
+        *linear("vit_downsampler2", 9 * middle, 2 * middle),
+        *linear("vit_large_projector", 2 * middle, text_hidden, bias=bool(config.get("projector_bias"))),
+    )
+    layers, heads = number(vision, "num_hidden_layers", 63), number(vision, "num_attention_heads", 16)
+    merge = 2 * number(config, "understand_projector_stride", 2)
+    return shape(layer, layers, weights, heads=heads, patch=patch, out=text_hidden, merge=merge)
+
+
 def read_molmo2(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
     """Molmo2: SigLIP up to the deepest selected layer, attention pooling and a gated projector, all split."""
     vision, adapter = config.get("vit_config") or {}, config.get("adapter_config") or {}

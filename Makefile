@@ -7,9 +7,10 @@ CACHE  := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/vlm-operator
 KIND   := go run sigs.k8s.io/kind@v0.33.0
 
 PYTEST_ARGS ?=
+BENCHMARKS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check-tools control-plane test lint generate lock bench ci \
+.PHONY: help setup check-tools control-plane test lint generate lock bench accuracy ci \
         demo demo-up demo-down kind-up kind-down clean
 
 help: ## list the targets
@@ -55,6 +56,9 @@ lock: ## choose package versions anew after a change of pyproject.toml
 
 bench: $(STAMP) ## measure how fast the product answers
 	$(PYTHON) -m tests.bench
+
+accuracy: $(STAMP) ## compare predictions with published figures (BENCHMARKS=FILE for other rows)
+	@$(PYTHON) -m tests.accuracy $(if $(BENCHMARKS),--benchmarks $(BENCHMARKS))
 
 ci: lint test ## exactly what CI runs
 

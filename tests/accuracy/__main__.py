@@ -1,0 +1,28 @@
+"""How near the predictions are to published figures: `python -m tests.accuracy` prints one table for each section."""
+
+import argparse
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tests.accuracy.memory import memory_rows
+from tests.accuracy.table import AccuracyRow, to_json, to_text
+
+SECTIONS: Mapping[str, Callable[[Path | None], Sequence[AccuracyRow]]] = {"memory": memory_rows}
+"""Sections by name; each reads its published rows from the given file, or from ``data/`` without one."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print the tables and return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.accuracy", description=__doc__)
+    parser.add_argument("--benchmarks", type=Path, metavar="FILE", help="other published rows of the same format")
+    parser.add_argument("--section", choices=tuple(SECTIONS), action="append", help="only this section")
+    parser.add_argument("--output", choices=("text", "json"), default="text")
+    options = parser.parse_args(arguments)
+    rows = [row for name in options.section or SECTIONS for row in SECTIONS[name](options.benchmarks)]
+    sys.stdout.write((to_json if options.output == "json" else to_text)(rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

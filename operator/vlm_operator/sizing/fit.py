@@ -7,24 +7,23 @@ In: ``FitRequest`` from ``judge.py``. Out: ``MemoryFit``, or the name and number
 from dataclasses import dataclass
 
 from vlm_operator.catalogue.types import MemoryCalibration
-from vlm_operator.sizing.host import HostResources, estimate_host
+from vlm_operator.sizing.host import HostResources
 from vlm_operator.sizing.inventory import GpuKind
-from vlm_operator.sizing.kv_cache import KVCachePlan, plan_kv_cache
 from vlm_operator.sizing.memory import (
     EncoderBudget,
     EncoderRefusal,
     MemoryBreakdown,
     MemoryEstimate,
     MemoryRequest,
-    breakdown,
     encoder_budget,
     estimate_memory,
 )
 from vlm_operator.sizing.memory_constants import constants_at
 from vlm_operator.sizing.shape import ModelShape
+from vlm_operator.sizing.start_up import Misfit, start_up
 from vlm_operator.sizing.tokens.types import MaximumTokens
 from vlm_operator.sizing.weights import EncoderMode
-from vlm_operator.units import GIB, ceil_div
+from vlm_operator.units import ceil_div
 
 BATCHED_TOKENS = (8192, 4096, 2048)
 """Step sizes that are tried: the engine's defaults on large and small GPUs, and one between."""
@@ -65,15 +64,6 @@ class MemoryFit:
     host: HostResources
     kv_cache_tokens: int
     largest_requests: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Misfit:
-    """The part that is too large; ``shortfall_fraction`` is what lacks as a share of the GPU."""
-
-    reason: str
-    message: str
-    shortfall_fraction: float
 
 
 def fit_memory(request: FitRequest) -> MemoryFit | Misfit:
@@ -122,29 +112,17 @@ def _try_batch(request: FitRequest, batched_tokens: int) -> MemoryFit | Misfit:
     memory_request = _memory_request(request, batched_tokens, budget, MAX_UTILIZATION_PERCENT)
     pessimistic = constants_at(request.calibration, "high")
     percent = _utilization(estimate_memory(memory_request, pessimistic))
-    memory_request = _memory_request(request, batched_tokens, budget, percent)
-    estimate = estimate_memory(memory_request, pessimistic)
-    cache = plan_kv_cache(
-        request.shape,
-        request.tensor_parallel_size,
-        max_model_len=request.max_model_len,
-        max_in_flight_tokens=memory_request.max_in_flight_tokens,
-        available_bytes=estimate.kv_available_bytes,
-    )
-    if not cache.starts:
-        return _too_little_memory(estimate, cache)
+    begun = start_up(_memory_request(request, batched_tokens, budget, percent), request.calibration)
+    if begun.misfit is not None:
+        return begun.misfit
     return MemoryFit(
         max_num_batched_tokens=batched_tokens,
         gpu_memory_utilization_percent=percent,
         encoder_budget_tokens=budget.tokens,
-        memory=breakdown(
-            estimate_memory(memory_request, constants_at(request.calibration, "value")),
-            estimate,
-            estimate.kv_available_bytes,
-        ),
-        host=estimate_host(memory_request, pessimistic),
-        kv_cache_tokens=cache.tokens,
-        largest_requests=cache.requests_of(request.largest_request_tokens),
+        memory=begun.memory,
+        host=begun.host,
+        kv_cache_tokens=begun.cache.tokens,
+        largest_requests=begun.cache.requests_of(request.largest_request_tokens),
     )
 
 
@@ -174,26 +152,3 @@ def _utilization(estimate: MemoryEstimate) -> int:
     while percent > 1 and ceil_div(total * percent, 100) + estimate.outside.total + 16 * 2**20 > total:
         percent -= 1
     return percent
-
-
-def _too_little_memory(estimate: MemoryEstimate, cache: KVCachePlan) -> Misfit:
-    """Name the part that is too large, by how much, in GiB."""
-    short = cache.min_available_bytes - estimate.kv_available_bytes
-    weights = estimate.weights.total / GIB
-    left = estimate.kv_available_bytes / GIB
-    needed = cache.min_available_bytes / GIB
-    total = estimate.engine_total_bytes / GIB
-    if estimate.weights.total >= estimate.budget_bytes:
-        budget = estimate.budget_bytes / GIB
-        message = f"weights take {weights:.1f} GiB per GPU, more than the {budget:.1f} usable of {total:.1f} GiB"
-        reason = "Weights"
-    elif left <= 0:
-        message = (
-            f"weights {weights:.1f} GiB and activations {estimate.activations.peak / GIB:.1f} GiB per GPU "
-            f"leave nothing for the KV cache of {total:.1f} GiB; {short / GIB:.1f} GiB too little"
-        )
-        reason = "Memory"
-    else:
-        message = f"weights {weights:.1f} GiB per GPU leave {left:.1f} GiB for KV cache; one request needs {needed:.1f}"
-        reason = "KVCache"
-    return Misfit(reason=reason, message=message, shortfall_fraction=short / estimate.engine_total_bytes)

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 from vlm_operator.sizing import latency
 from vlm_operator.sizing.assemble import assemble_latency, assemble_plan
-from vlm_operator.sizing.fit import FitRequest, MemoryFit, Misfit, fit_memory
+from vlm_operator.sizing.fit import FitRequest, MemoryFit, fit_memory
 from vlm_operator.sizing.kv_cache import kv_bytes_per_token
 from vlm_operator.sizing.legality import check_gpu, check_tensor_parallel, derive_max_model_len
 from vlm_operator.sizing.plan import EncoderParallelMode, Plan, Rejection
 from vlm_operator.sizing.question import Candidate, Question, Setting
+from vlm_operator.sizing.start_up import Misfit
 from vlm_operator.sizing.weights import count_parameters, weights_per_rank
 from vlm_operator.sizing.workload import Workload
 from vlm_operator.units import format_gib

@@ -7,7 +7,7 @@ which tells the bytes that remain for the KV cache, and ``breakdown`` of the who
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from vlm_operator.sizing.activations import ActivationPeaks, Step, measure_activations
 from vlm_operator.sizing.inventory import GpuKind
@@ -23,14 +23,31 @@ GRAPH_SETS: Final = 2
 BATCHES_IN_FLIGHT: Final = 2
 """Asynchronous scheduling on one pipeline stage (fact sheet 3.3)."""
 
+PartCertainty = Literal["computed", "calibrated", "rest"]
+"""By the engine's own rules from the checkpoint; from calibrated constants; what the other parts leave."""
+
+PARTS: Final[Mapping[str, tuple[PartCertainty, str]]] = {
+    "weights": ("computed", "language model and its tables"),
+    "weights, vision": ("computed", "vision tower and projector"),
+    "activations": ("calibrated", "peak of one step"),
+    "buffers": ("calibrated", "sampler, inputs"),
+    "CUDA graphs": ("calibrated", ""),
+    "uncertainty": ("calibrated", "what these parts may take beyond the likely"),
+    "KV cache": ("rest", ""),
+    "outside budget": ("calibrated", "CUDA context, NCCL, caches"),
+    "headroom": ("rest", ""),
+}
+"""The parts of a GPU's memory in the order in which they are shown: certainty, and what they hold."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryPart:
-    """A named share of one GPU's memory."""
+    """A named share of one GPU's memory, what it holds and how its size is known."""
 
     name: str
     size_bytes: int
     note: str = ""
+    certainty: PartCertainty | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,19 +252,24 @@ def breakdown(likely: MemoryEstimate, safe: MemoryEstimate, kv_bytes: int) -> Me
     tower = weights.vision_tower + weights.projector
     uncertain = safe.taken_bytes + safe.outside.total - likely.taken_bytes - likely.outside.total
     sizes = (
-        ("weights", weights.total - tower, "language model and its tables"),
-        ("weights, vision", tower, "vision tower and projector"),
-        ("activations", likely.activations.peak, "peak of one step"),
-        ("buffers", likely.buffers_bytes + likely.non_torch_bytes + likely.loader_residue_bytes, "sampler, inputs"),
-        ("CUDA graphs", likely.cuda_graphs_bytes, "calibrated"),
-        ("uncertainty", uncertain, "what these parts may take beyond the likely"),
+        ("weights", weights.total - tower),
+        ("weights, vision", tower),
+        ("activations", likely.activations.peak),
+        ("buffers", likely.buffers_bytes + likely.non_torch_bytes + likely.loader_residue_bytes),
+        ("CUDA graphs", likely.cuda_graphs_bytes),
+        ("uncertainty", uncertain),
     )
-    parts = [MemoryPart(name=name, size_bytes=whole_mib(size), note=note) for name, size, note in sizes]
-    parts.append(MemoryPart(name="KV cache", size_bytes=max(0, kv_bytes) // MIB * MIB))
-    outside = whole_mib(likely.outside.total)
-    parts.append(MemoryPart(name="outside budget", size_bytes=outside, note="CUDA context, NCCL, caches"))
+    parts = [describe_part(name, whole_mib(size)) for name, size in sizes]
+    parts.append(describe_part("KV cache", max(0, kv_bytes) // MIB * MIB))
+    parts.append(describe_part("outside budget", whole_mib(likely.outside.total)))
     rest = likely.engine_total_bytes - sum(part.size_bytes for part in parts)
-    return MemoryBreakdown(parts=(*parts, MemoryPart(name="headroom", size_bytes=rest)))
+    return MemoryBreakdown(parts=(*parts, describe_part("headroom", rest)))
+
+
+def describe_part(name: str, size_bytes: int) -> MemoryPart:
+    """Return the part with what is known of its name; a name of another release stays bare."""
+    certainty, note = PARTS.get(name, (None, ""))
+    return MemoryPart(name=name, size_bytes=size_bytes, note=note, certainty=certainty)
 
 
 def whole_mib(size_bytes: int) -> int:

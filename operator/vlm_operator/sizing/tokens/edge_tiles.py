@@ -138,7 +138,7 @@ def build_colmodernvbert(source: reading.Source) -> ImageRule:
     return Fixed(
         settings=source.settings,
         model_id=name,
-        image_size=image_size,
+        dummy_size=(image_size, image_size),
         tokens=ImageTokens(
             embed_tokens=tokens,
             placeholder_length=tokens,

@@ -1,4 +1,4 @@
-"""One number for every image: LLaVA-1.5.
+"""One number for every image, and LLaVA-1.5, which takes it.
 
 The image is resized and cropped to a square of ``image_size`` pixels. Tokens = (image size / patch size)
 squared; the class patch of a CLIP tower is dropped by the ``default`` feature selection and kept by ``full``.
@@ -6,6 +6,7 @@ Source: CLIP processor of ``transformers`` and the LLaVA processing information 
 """
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from vlm_operator.sizing.tokens import reading
 from vlm_operator.sizing.tokens.limits import check_size
@@ -15,9 +16,15 @@ from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, MaximumToke
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fixed(ImageRule):
-    """The rule bound to one model; ``tokens`` holds the count of any image."""
+    """The rule bound to one model. No setting caps images, and no hint lowers the budget.
 
-    image_size: int
+    Attributes:
+        dummy_size: (width, height) of the image that the engine profiles with.
+        tokens: The count of any image.
+    """
+
+    hint_lowers_budget: ClassVar[bool] = False
+    dummy_size: tuple[int, int]
     tokens: ImageTokens
 
     def count_image(self, width: int, height: int) -> ImageTokens | TokenRefusal:
@@ -26,12 +33,11 @@ class Fixed(ImageRule):
 
     def maximum(self) -> MaximumTokens:
         """Return the one count there is."""
-        size = (self.image_size, self.image_size)
         return MaximumTokens(
             true_tokens=self.tokens.embed_tokens,
-            true_size=size,
+            true_size=self.dummy_size,
             engine_tokens=self.tokens.embed_tokens,
-            dummy_size=size,
+            dummy_size=self.dummy_size,
             dummy_tokens=self.tokens.embed_tokens,
             dummy_patches=self.tokens.vit_patches,
         )
@@ -74,7 +80,7 @@ def build_llava(source: reading.Source) -> ImageRule:
         )
     reading.divide("vision_config.patch_size", image_size, patch_size)
     tokens = fixed_tokens(image_size, patch_size, int(strategy == "full"))
-    return Fixed(settings=source.settings, model_id=source.model_id, image_size=image_size, tokens=tokens)
+    return Fixed(settings=source.settings, model_id=source.model_id, dummy_size=(image_size, image_size), tokens=tokens)
 
 
 def fixed_tokens(image_size: int, patch_size: int, class_tokens: int) -> ImageTokens:

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, Final
 
 from vlm_operator.sizing.tokens import (
+    anyres_families,
     base_view,
     budget_families,
     clamped_grid,
@@ -81,6 +82,11 @@ BUILDERS: Final[Mapping[str, Builder]] = {
     "KimiK25ForConditionalGeneration": patch_limit.build_kimi_k25,
     "KimiK3ForConditionalGeneration": patch_limit.build_kimi_k3,
     "LlavaForConditionalGeneration": fixed.build_llava,
+    "LlavaNextForConditionalGeneration": anyres_families.build_llava_next,
+    "LlavaOnevisionForConditionalGeneration": anyres_families.build_llava_onevision,
+    "BeeForConditionalGeneration": anyres_families.build_bee,
+    "RForConditionalGeneration": anyres_families.build_r4b,
+    "Granite4VisionForConditionalGeneration": anyres_families.build_granite4_vision,
     "InternVLChatModel": tiles_internvl.build_internvl,
     "SkyworkR1VChatModel": partial(tiles_internvl.build_image_only, forced_size=False),
     "QianfanOCRForConditionalGeneration": partial(tiles_internvl.build_image_only, forced_size=False),

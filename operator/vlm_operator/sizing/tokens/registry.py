@@ -6,6 +6,8 @@ from typing import Any, Final
 
 from vlm_operator.sizing.tokens import (
     anyres_families,
+    aspect_grid,
+    bagel,
     base_view,
     budget_families,
     clamped_grid,
@@ -16,9 +18,12 @@ from vlm_operator.sizing.tokens import (
     longest_edge,
     native_grid,
     overlap_crops,
+    padded_canvas,
     pan_scan,
     patch_limit,
     reading,
+    row_ends,
+    scaled_patches,
     sized_slices,
     slices,
     soft_tokens,
@@ -27,6 +32,7 @@ from vlm_operator.sizing.tokens import (
     tiles_nemotron,
     tiles_processor,
     tiles_twice,
+    upscaled_patches,
     view_or_tiles,
     windows,
 )
@@ -146,6 +152,15 @@ BUILDERS: Final[Mapping[str, Builder]] = {
     "MiniCPMO": partial(slices.build_minicpm, omni=True),
     "MiniCPMV4_6ForConditionalGeneration": partial(sized_slices.build_minicpm_4_6, dummy_follows=False),
     "MiniCPMV4_7ForConditionalGeneration": partial(sized_slices.build_minicpm_4_6, dummy_follows=True),
+    "Glm5NextForConditionalGeneration": padded_canvas.build_glm5_next,
+    "Phi4ForCausalLMV": scaled_patches.build_phi4_siglip,
+    "IsaacForConditionalGeneration": scaled_patches.build_isaac,
+    "BagelForConditionalGeneration": bagel.build_bagel,
+    "MuseGlimmerForConditionalGeneration": aspect_grid.build_muse_glimmer,
+    "MuseSparkForConditionalGeneration": aspect_grid.build_muse_spark,
+    "DeepseekV4ForConditionalGeneration": row_ends.build_deepseek_v4,
+    "DeepseekV41ForCausalLM": row_ends.build_deepseek_v41,
+    "InklingForConditionalGeneration": upscaled_patches.build_inkling,
 }
 
 _MISTRAL_FORMAT: Final = frozenset(

@@ -162,14 +162,26 @@ def test_a_live_object_says_ready_first_and_that_the_status_is_stale() -> None:
                 "memoryPerGPU": [
                     {"part": "weights", "mebibytes": 1000},
                     {"part": "headroom", "mebibytes": 24},
-                ]
+                ],
+                "kvCacheTokens": 432_000,
+                "concurrentRequests": 67,
             },
+            "plan": {"cpu": 8, "hostMemory": "32768Mi", "sharedMemory": "2048Mi"},
         },
     }
     text = "\n".join(explain_screen(body, PLAIN))
     assert text.splitlines()[2] == "✔ ready: Serving. 2 of 2 ready"
     assert "an earlier spec" in text
-    assert re.search(r"sum +1,024 MiB", text)
+    assert re.search(r"Memory per GPU +1\.0 GiB seen by the engine", text)
+    assert re.search(r"^ +weights +1\.0  █+ +computed +language model and its tables$", text, re.MULTILINE)
+    assert "432,000 tokens of KV cache hold 67 of the largest requests at once" in text
+    assert "8 CPU cores · 32.0 GiB of host memory · 2.0 GiB in /dev/shm" in text
+
+
+def test_the_parts_of_another_release_are_explained_as_they_are_named() -> None:
+    parts = [{"part": "something new", "mebibytes": 512}, {"part": "headroom", "mebibytes": 512}]
+    text = "\n".join(explain_screen({"status": {"estimate": {"memoryPerGPU": parts}}}, PLAIN))
+    assert re.search(r"^ +something new +0\.5  █+$", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize(("value", "words"), [(0.41, "410 ms"), (1.2, "1.2 s"), (0, "0 ms"), (250.0, "250 s")])

@@ -63,3 +63,12 @@ def json_object(text: str) -> dict[str, Any]:
             f"{text!r} is not a JSON object; write for example '{{\"max_pixels\": 1003520}}'"
         )
     return value
+
+
+def add_processor_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the two flags of the engine that change how images are processed."""
+    for flag in ("--processor-kwargs", "--hf-overrides"):
+        parser.add_argument(
+            flag, default={}, type=json_object, metavar="JSON",
+            help="as vLLM takes it, such as '{\"max_pixels\": 1003520}'",
+        )  # fmt: skip

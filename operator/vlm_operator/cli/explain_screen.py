@@ -4,7 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vlm_operator.cli.output import COLUMNS, Style
-from vlm_operator.cli.text import fold, section, table
+from vlm_operator.cli.text import LABEL_WIDTH, MARGIN, fold, section
+from vlm_operator.cli.waterfall import waterfall
+from vlm_operator.sizing.memory import MemoryBreakdown, describe_part
+from vlm_operator.units import GIB, MIB, format_gib, parse_quantity
 
 
 def explain_screen(body: Mapping[str, Any], style: Style) -> list[str]:
@@ -20,20 +23,21 @@ def explain_screen(body: Mapping[str, Any], style: Style) -> list[str]:
     stale = status.get("observedGeneration", 0) != meta.get("generation", 0)
     if conditions and stale:
         lines.append("  the status is of an earlier spec; the operator has not answered the newest yet")
-    blocks = (
-        ("Runs", _runs(status)),
-        ("Endpoint", [str(status["endpoint"])] if status.get("endpoint") else []),
-        ("Memory per GPU", _memory(status)),
-        ("Expected", _expected(_mapping(status, "estimate"))),
-        ("nearest", _misses(no_fit.get("nearest", []))),
-        ("what would fit", [str(suggestion) for suggestion in no_fit.get("suggestions", [])]),
-        ("Conditions", _conditions(conditions, ready.get("message", ""))),
-        ("Others", _misses(status.get("alternatives", []))),
-    )
-    for label, block in blocks:
-        if block:
-            lines += ["", *section(label, block)]
-    return lines
+    return [
+        *lines,
+        *_block("Runs", _runs(status)),
+        *_block("Endpoint", [str(status["endpoint"])] if status.get("endpoint") else []),
+        *_memory(status),
+        *_block("Expected", _expected(_mapping(status, "estimate"))),
+        *_block("nearest", _misses(no_fit.get("nearest", []))),
+        *_block("what would fit", [str(suggestion) for suggestion in no_fit.get("suggestions", [])]),
+        *_block("Conditions", _conditions(conditions, ready.get("message", ""))),
+        *_block("Others", _misses(status.get("alternatives", []))),
+    ]
+
+
+def _block(label: str, block: Sequence[str]) -> list[str]:
+    return ["", *section(label, block)] if block else []
 
 
 def _mapping(body: Mapping[str, Any], key: str) -> Mapping[str, Any]:
@@ -70,11 +74,28 @@ def _runs(status: Mapping[str, Any]) -> list[str]:
 
 
 def _memory(status: Mapping[str, Any]) -> list[str]:
-    parts = _mapping(status, "estimate").get("memoryPerGPU", [])
-    rows = [[str(part.get("part")), f"{part.get('mebibytes', 0):,} MiB"] for part in parts]
-    if rows:
-        rows.append(["sum", f"{sum(part.get('mebibytes', 0) for part in parts):,} MiB"])
-    return table(rows, right=(1,))
+    """Return the waterfall that ``vlmctl plan`` and ``vlmctl memory`` show, from the figures of the status."""
+    estimate, plan = _mapping(status, "estimate"), _mapping(status, "plan")
+    parts = [
+        describe_part(str(part.get("part")), int(part.get("mebibytes", 0)) * MIB)
+        for part in estimate.get("memoryPerGPU", [])
+    ]
+    if not parts:
+        return []
+    memory = MemoryBreakdown(parts=tuple(parts))
+    seen = f"{memory.total_bytes / GIB:.1f} GiB seen by the engine"
+    lines = ["", f"{MARGIN}{'Memory per GPU':<{LABEL_WIDTH}}{seen}", *waterfall(memory)]
+    if "kvCacheTokens" in estimate:
+        held = f"{estimate.get('concurrentRequests', '?')} of the largest requests at once"
+        lines.append(f"{MARGIN}  {estimate['kvCacheTokens']:,} tokens of KV cache hold {held}")
+    if "hostMemory" in plan:
+        beside = f"{plan.get('cpu', '?')} CPU cores · {_gib(plan['hostMemory'])} of host memory"
+        lines.append(f"{MARGIN}  beside the GPU: {beside} · {_gib(plan.get('sharedMemory', '0'))} in /dev/shm")
+    return lines
+
+
+def _gib(quantity: str) -> str:
+    return format_gib(int(parse_quantity(quantity)))
 
 
 def _expected(estimate: Mapping[str, Any]) -> list[str]:

@@ -15,6 +15,7 @@ from typing import NoReturn, TypeAlias
 from vlm_operator import __version__
 from vlm_operator.cli import output
 from vlm_operator.cli.arguments import FILE_HELP, INVENTORY_HELP
+from vlm_operator.cli.memory_arguments import add_memory_arguments
 from vlm_operator.cli.tokens_arguments import add_tokens_arguments
 from vlm_operator.errors import ClusterError, InputError, VlmOperatorError
 
@@ -37,6 +38,7 @@ examples:
   vlmctl render -f invoices.yaml | kubectl apply -f -
   vlmctl tokens --model Qwen/Qwen2.5-VL-7B-Instruct --image 4032x3024
   vlmctl tokens --model Qwen/Qwen2.5-VL-7B-Instruct --images scans/ --over-cap
+  vlmctl memory --model Qwen/Qwen2.5-VL-7B-Instruct --gpu l4 --max-model-len 8192
 """
 
 
@@ -85,6 +87,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)
     _add_plan_and_render(commands)
     _add_tokens(commands)
+    _add_memory(commands)
     _add_explain(commands)
     _add_crd_and_catalogue(commands)
     return parser
@@ -106,6 +109,14 @@ def _add_tokens(commands: _Commands) -> None:
     )
     add_tokens_arguments(tokens)
     _add_output(tokens)
+
+
+def _add_memory(commands: _Commands) -> None:
+    memory = _command(
+        commands, "memory", "say where one GPU's memory goes under given flags", "memory_command", "run_memory"
+    )
+    add_memory_arguments(memory)
+    _add_output(memory)
 
 
 def _add_explain(commands: _Commands) -> None:

@@ -1,13 +1,12 @@
 """The human screen of a plan: the answer first, then why, then what else could be had."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from vlm_operator.cli.output import COLUMNS, Style, clean
 from vlm_operator.cli.text import (
     LABEL_WIDTH,
     MARGIN,
-    bar,
     count,
     fold,
     money,
@@ -16,6 +15,7 @@ from vlm_operator.cli.text import (
     section,
     table,
 )
+from vlm_operator.cli.waterfall import waterfall
 from vlm_operator.sizing.plan import Alternative, LatencyEstimate, Percentiles, Plan
 from vlm_operator.sizing.workload import LatencyTarget
 from vlm_operator.units import GIB
@@ -25,7 +25,6 @@ _METRICS = (
     ("time per output token", "tpot"),
     ("whole request", "request_latency"),
 )
-_BAR_WIDTH = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,28 +115,13 @@ def _images(plan: Plan) -> list[str]:
 
 
 def _memory(plan: Plan) -> list[str]:
-    total = plan.memory.total_bytes
-    figures = _shares_that_sum(plan)
-    largest = max(part.size_bytes for part in plan.memory.parts) or 1
-    names = max(len(part.name) for part in plan.memory.parts)
-    lines = [f"{MARGIN}{'Memory per GPU':<{LABEL_WIDTH}}{total / GIB:.1f} GiB seen by the engine"]
-    for part in plan.memory.parts:
-        head = f"{MARGIN}  {part.name:<{max(names, 17)}}{figures[part.name] / 10:6.1f}  "
-        room = COLUMNS - len(head) - _BAR_WIDTH - 2
-        notes = fold(part.note, room)
-        lines.append(f"{head}{bar(part.size_bytes / largest, _BAR_WIDTH):<{_BAR_WIDTH}}  {notes[0]}".rstrip())
-        lines.extend(" " * (len(head) + _BAR_WIDTH + 2) + note for note in notes[1:])
-    total_tokens = f"{plan.kv_cache_tokens:,} tokens of KV cache hold {count(plan.concurrent_requests, 'request')}"
-    lines.append(f"{MARGIN}  {total_tokens} of the largest kind at once")
-    return lines
-
-
-def _shares_that_sum(plan: Plan) -> Mapping[str, int]:
-    """Return each part in tenths of a GiB so that the figures printed add up to the total printed."""
-    tenths = {part.name: round(part.size_bytes / GIB * 10) for part in plan.memory.parts}
-    last = plan.memory.parts[-1].name
-    tenths[last] += round(plan.memory.total_bytes / GIB * 10) - sum(tenths.values())
-    return tenths
+    total = f"{plan.memory.total_bytes / GIB:.1f} GiB seen by the engine"
+    held = f"{plan.kv_cache_tokens:,} tokens of KV cache hold {count(plan.concurrent_requests, 'request')}"
+    return [
+        f"{MARGIN}{'Memory per GPU':<{LABEL_WIDTH}}{total}",
+        *waterfall(plan.memory),
+        f"{MARGIN}  {held} of the largest kind at once",
+    ]
 
 
 def _limits(plan: Plan) -> list[str]:

@@ -2,7 +2,7 @@
 
 import argparse
 
-from vlm_operator.cli.arguments import json_object, pixel_size, positive
+from vlm_operator.cli.arguments import add_processor_arguments, pixel_size, positive
 
 _SIZES_HELP = """\
 a list of sizes ('-': standard input), one a line: 4032x3024, or 4032,3024,
@@ -20,11 +20,7 @@ def add_tokens_arguments(parser: argparse.ArgumentParser) -> None:
         "--images", metavar="DIR", help="a folder of image files: headers are read, no pixel is decoded"
     )
     parser.add_argument("--sizes", metavar="FILE", help=_SIZES_HELP)
-    for flag in ("--processor-kwargs", "--hf-overrides"):
-        parser.add_argument(
-            flag, default={}, type=json_object, metavar="JSON",
-            help="as vLLM takes it, such as '{\"max_pixels\": 1003520}'",
-        )  # fmt: skip
+    add_processor_arguments(parser)
     parser.add_argument("--explain", action="store_true", help="add how the count comes about, the maximum and the cap")
     parser.add_argument("--over-cap", action="store_true", help="add what each cap of the family means for the images")
     parser.add_argument(

@@ -1,0 +1,187 @@
+"""One server as somebody would launch it: flags -> refused as the engine refuses, or its memory at start-up.
+
+In: a model with its counting rules, a GPU, and ``LaunchFlags``, where None stands for what the engine takes by itself.
+Out: ``Launched``, or the first rule that is broken as a ``LaunchRefusal``. Called by ``vlmctl memory``.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from vlm_operator.catalogue.types import MemoryCalibration
+from vlm_operator.sizing.inventory import GpuKind
+from vlm_operator.sizing.legality import check_gpu, check_tensor_parallel, derive_max_model_len
+from vlm_operator.sizing.memory import EncoderBudget, EncoderRefusal, MemoryRequest, encoder_items, encoder_tokens
+from vlm_operator.sizing.shape import ModelShape
+from vlm_operator.sizing.start_up import StartUp, start_up
+from vlm_operator.sizing.tokens.types import ImageRule
+from vlm_operator.sizing.tokens.video import VideoRule
+from vlm_operator.sizing.weights import EncoderMode
+from vlm_operator.units import GIB
+
+Modality = Literal["image", "video"]
+
+ENGINE_UTILIZATION_PERCENT: Final = 92
+"""``--gpu-memory-utilization`` where it is not given (``config/cache.py:215``)."""
+
+_SIZES: Final = tuple(2**power for power in range(6))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchFlags:
+    """Flags of one server. None is the engine's own choice, which depends on the GPU and the checkpoint."""
+
+    tensor_parallel_size: int = 1
+    encoder_mode: EncoderMode = "weights"
+    utilization_percent: int = ENGINE_UTILIZATION_PERCENT
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    images_per_prompt: int = 1
+    videos_per_prompt: int = 0
+    kv_cache_dtype: str = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchedModel:
+    """A checkpoint and its counting rules under the processor settings of the server.
+
+    Attributes:
+        video: None where videos are switched off.
+    """
+
+    shape: ModelShape
+    config: Mapping[str, Any]
+    rule: ImageRule
+    video: VideoRule | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchRefusal:
+    """Why the engine would not start with these flags: a CamelCase reason, and a message with numbers and next step."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """The flags that the engine runs with, what it profiles its encoder with, and its memory.
+
+    Attributes:
+        begun: The memory; ``begun.misfit`` says why it does not start, None where it does.
+    """
+
+    budget: EncoderBudget
+    modality: Modality
+    begun: StartUp
+
+    @property
+    def request(self) -> MemoryRequest:
+        """The flags with nothing left to the engine's choice."""
+        return self.begun.request
+
+
+def launch(
+    model: LaunchedModel, gpu: GpuKind, flags: LaunchFlags, calibration: MemoryCalibration
+) -> Launched | LaunchRefusal:
+    """Return the memory of a server with ``flags``, or the first rule of the engine that they break."""
+    illegal = _check_legal(model.shape, gpu, flags)
+    if illegal is not None:
+        return illegal
+    length = derive_max_model_len(model.config, flags.max_model_len)
+    if not isinstance(length, int):
+        return LaunchRefusal(reason=length.reason, message=f"{length.message}; ask for less")
+    profiled = _largest_item(model, length)
+    batched, sequences = _batch(model, gpu, flags, length, profiled.tokens)
+    if batched < sequences:
+        message = f"{batched:,} batched tokens are fewer than {sequences:,} sequences; lower --max-num-seqs"
+        return LaunchRefusal(reason="BatchTooSmall", message=message)
+    budget = encoder_tokens({profiled.modality: profiled.tokens}, batched, chunked=not model.shape.prefix_lm)
+    if isinstance(budget, EncoderRefusal):
+        return LaunchRefusal(reason=budget.reason, message=budget.message)
+    items = encoder_items(
+        budget,
+        tokens_per_item=profiled.tokens,
+        limit=flags.videos_per_prompt if profiled.modality == "video" else flags.images_per_prompt,
+        max_model_len=length,
+        max_num_seqs=sequences,
+    )
+    request = MemoryRequest(
+        shape=model.shape,
+        gpu=gpu,
+        tensor_parallel_size=flags.tensor_parallel_size,
+        encoder_mode=flags.encoder_mode,
+        utilization_percent=flags.utilization_percent,
+        max_num_seqs=sequences,
+        max_num_batched_tokens=batched,
+        max_model_len=length,
+        dummy_patches=profiled.patches,
+        engine_tokens=profiled.tokens,
+        items=items.items_per_batch,
+    )
+    begun = start_up(request, calibration, kv_cache_dtype=flags.kv_cache_dtype)
+    return Launched(budget=items, modality=profiled.modality, begun=begun)
+
+
+def default_batch(gpu: GpuKind) -> tuple[int, int]:
+    """Return (batched tokens, sequences) that ``vllm serve`` takes on ``gpu`` (``engine/arg_utils.py:2940-3039``)."""
+    if gpu.engine_memory_bytes >= 160 * GIB:
+        return 16384, 1024
+    if gpu.engine_memory_bytes >= 70 * GIB and "a100" not in gpu.product.lower():
+        return 8192, 1024
+    return 2048, 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Item:
+    """The dummy item that the engine profiles its encoder with."""
+
+    modality: Modality
+    tokens: int
+    patches: int
+
+
+def _largest_item(model: LaunchedModel, max_model_len: int) -> _Item:
+    """Return the largest item of all modalities, video on a tie (``multimodal/encoder_budget.py:183-215``)."""
+    most = model.rule.maximum()
+    image = _Item(modality="image", tokens=most.engine_tokens, patches=most.dummy_patches)
+    if model.video is None:
+        return image
+    tokens = model.video.maximum(max_model_len).engine_tokens
+    if tokens < image.tokens:
+        return image
+    return _Item(modality="video", tokens=tokens, patches=tokens * model.video.shape.merge_size**2)
+
+
+def _batch(
+    model: LaunchedModel, gpu: GpuKind, flags: LaunchFlags, max_model_len: int, item_tokens: int
+) -> tuple[int, int]:
+    """Return (batched tokens, sequences): those of the flags, the others as the engine chooses them."""
+    tokens, sequences = default_batch(gpu)
+    if model.shape.prefix_lm:
+        tokens = max(tokens, item_tokens)
+    if flags.max_num_seqs is not None:
+        sequences = flags.max_num_seqs
+    tokens = (
+        min(tokens, sequences * max_model_len) if flags.max_num_batched_tokens is None else flags.max_num_batched_tokens
+    )
+    return tokens, min(sequences, tokens) if flags.max_num_seqs is None else sequences
+
+
+def _check_legal(shape: ModelShape, gpu: GpuKind, flags: LaunchFlags) -> LaunchRefusal | None:
+    broken = check_gpu(shape, gpu)
+    if broken:
+        return LaunchRefusal(reason=broken[0].rule, message=broken[0].message)
+    broken = check_tensor_parallel(shape, flags.tensor_parallel_size, flags.encoder_mode)
+    if not broken:
+        return None
+    what = "; ".join(violation.message for violation in broken)
+    return LaunchRefusal(reason=broken[0].rule, message=f"{what}; {_legal_sizes(shape)}")
+
+
+def _legal_sizes(shape: ModelShape) -> str:
+    weights = [size for size in _SIZES if not check_tensor_parallel(shape, size, "weights")]
+    data = [size for size in _SIZES if size not in weights and not check_tensor_parallel(shape, size, "data")]
+    words = f"powers of two that work: {', '.join(map(str, weights)) or 'none'}"
+    return f"{words}; with --encoder-mode data also {', '.join(map(str, data))}" if data else words

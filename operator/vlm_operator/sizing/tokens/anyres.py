@@ -116,15 +116,28 @@ def _refuse_mismatch(width: int, height: int, shape: AnyresShape) -> TokenRefusa
 def _choose(width: int, height: int, shape: AnyresShape) -> Grid:
     """Return the tiles of the canvas that keeps most pixels of the image.
 
-    Of equals the smallest canvas wins, and of equally large ones the one that the checkpoint lists first.
+    Of equals the smallest canvas wins, and of equally large ones the one that the checkpoint lists first. The larger
+    the scale, the more pixels are kept, so those that keep as many as the largest scale are all equals.
     """
-    pixels, tile = width * height, shape.tile_size
-    kept = [
-        min(int(width * scale) * int(height * scale), pixels)
-        for columns, rows in shape.canvases
-        for scale in (min(columns * tile / width, rows * tile / height),)
+    scales = [
+        x if (x := across / width) < (y := down / height) else y
+        for across, down in _to_pixels(shape.canvases, shape.tile_size)
     ]
-    return shape.canvases[kept.index(max(kept))]
+    largest = max(scales)
+    if largest >= 1:
+        return next(grid for grid, scale in zip(shape.canvases, scales, strict=True) if scale >= 1)
+    most = int(width * largest) * int(height * largest)
+    return next(
+        grid
+        for grid, scale in zip(shape.canvases, scales, strict=True)
+        if int(width * scale) * int(height * scale) == most
+    )
+
+
+@lru_cache(maxsize=256)
+def _to_pixels(canvases: tuple[Grid, ...], tile_size: int) -> tuple[tuple[int, int], ...]:
+    """Return the (width, height) in pixels of each canvas."""
+    return tuple((columns * tile_size, rows * tile_size) for columns, rows in canvases)
 
 
 def _cut_padding(width: int, height: int, grid: Grid, tile_tokens: int) -> Grid:

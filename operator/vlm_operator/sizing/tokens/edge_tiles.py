@@ -43,7 +43,7 @@ class EdgeTiles(ImageRule):
 
     def count_image(self, width: int, height: int) -> ImageTokens | TokenRefusal:
         """Count one image of ``width`` x ``height`` pixels."""
-        return _count(width, height, self.shape)
+        return count_tiles(width, height, self.shape)
 
     def maximum(self) -> MaximumTokens:
         """Return the largest image: any square, such as the engine's dummy of one tile."""
@@ -89,7 +89,7 @@ class EdgeTiles(ImageRule):
         return min(width * height, resized_width * resized_height)
 
 
-def build_idefics3(source: reading.Source) -> ImageRule:
+def build_idefics3(source: reading.Source) -> EdgeTiles:
     """Bind the rule of Idefics3 or SmolVLM; the defaults are those of their processor classes."""
     given = read_flat(source, {"size", "do_image_splitting"}, fixed=("max_image_size",))
     name, files, config = source.model_id, source.processor, source.config
@@ -151,12 +151,13 @@ def build_colmodernvbert(source: reading.Source) -> ImageRule:
 
 
 @lru_cache(maxsize=65536)
-def _count(width: int, height: int, shape: EdgeTileShape) -> ImageTokens | TokenRefusal:
+def count_tiles(width: int, height: int, shape: EdgeTileShape) -> ImageTokens | TokenRefusal:
+    """Count one image of ``width`` x ``height`` pixels."""
     refusal = check_size(width, height)
     if refusal is not None:
         return refusal
     grid = _tile_grid(width, height, shape)
-    if shape.cuts and grid != _pixel_grid(width, height, shape):
+    if shape.cuts and grid != pixel_grid(width, height, shape):
         return TokenRefusal(
             reason="SettingMismatch",
             message=f"image size {width}x{height}: at size.longest_edge {shape.longest_edge} the engine counts other "
@@ -189,7 +190,7 @@ def _tile_grid(width: int, height: int, shape: EdgeTileShape) -> tuple[int, int]
     return ceil_div(width, shape.tile_size), ceil_div(height, shape.tile_size)
 
 
-def _pixel_grid(width: int, height: int, shape: EdgeTileShape) -> tuple[int, int]:
+def pixel_grid(width: int, height: int, shape: EdgeTileShape) -> tuple[int, int]:
     """Return (columns, rows) of tiles as the image is cut: its short side follows the long one to whole tiles."""
     width, height = _resize(width, height, shape.longest_edge)
     aspect = width / height

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from vlm_operator.catalogue.types import MemoryCalibration
 from vlm_operator.sizing.inventory import GpuKind
-from vlm_operator.sizing.legality import check_gpu, check_tensor_parallel, derive_max_model_len
+from vlm_operator.sizing.legality import check_encoder_mode, check_gpu, check_tensor_parallel, derive_max_model_len
 from vlm_operator.sizing.memory import EncoderBudget, EncoderRefusal, MemoryRequest, encoder_items, encoder_tokens
 from vlm_operator.sizing.shape import ModelShape
 from vlm_operator.sizing.start_up import StartUp, start_up
@@ -170,7 +170,7 @@ def _batch(
 
 
 def _check_legal(shape: ModelShape, gpu: GpuKind, flags: LaunchFlags) -> LaunchRefusal | None:
-    broken = check_gpu(shape, gpu)
+    broken = check_gpu(shape, gpu) or check_encoder_mode(shape, flags.encoder_mode)
     if broken:
         return LaunchRefusal(reason=broken[0].rule, message=broken[0].message)
     broken = check_tensor_parallel(shape, flags.tensor_parallel_size, flags.encoder_mode)

@@ -167,11 +167,16 @@ def _check_slice(weight: Weight, scheme: Scheme, size: int, method: str) -> Viol
 def check_gpu(shape: ModelShape, gpu: GpuKind) -> tuple[Violation, ...]:
     """Return why ``gpu`` cannot run the model at all; empty means that it can."""
     if gpu.vendor.lower() != "nvidia":
-        message = f"{gpu.display_name} is no NVIDIA GPU; only NVIDIA GPUs can be sized"
+        message = (
+            f"{gpu.display_name} is no NVIDIA GPU; how the engine runs on others is not known: choose one of NVIDIA's"
+        )
         return (Violation(rule="UnsupportedVendor", message=message),)
     capability = gpu.compute_capability
     if capability is None:
-        message = f"the compute capability of {gpu.display_name} is unknown; bfloat16 needs 8.0"
+        message = (
+            f"the compute capability of {gpu.display_name} is unknown; bfloat16 needs {_dotted(BF16_CAPABILITY)}: "
+            "name the GPU by its catalogue id"
+        )
         return (Violation(rule="UnknownCapability", message=message),)
     return check_capability(shape, capability, gpu.display_name)
 
@@ -183,22 +188,36 @@ def check_capability(shape: ModelShape, capability: tuple[int, int], name: str =
     INT8 products have no kernel from 10.0 on. FP8 below 8.9 and FP4 below 10.0 are no violations where the
     method falls back to compressed weights alone (Marlin): see ``runs_natively``.
     """
-    has = f"{name} has compute capability {capability[0]}.{capability[1]}"
+    has = f"{name} has compute capability {_dotted(capability)}"
+    newer = "choose a newer GPU (vlmctl catalogue gpus)"
     found = []
     if capability < BF16_CAPABILITY:
-        message = f"{has}; {shape.architecture} is served in bfloat16, which needs 8.0"
+        message = (
+            f"{has}; {shape.architecture} is served in bfloat16, which needs {_dotted(BF16_CAPABILITY)}, and whether "
+            f"float16 holds its values is not known: {newer}"
+        )
         found.append(Violation(rule="NoBF16", message=message))
     stored = shape.quantisation
     if stored is None:
         return tuple(found)
     if capability < stored.min_capability:
-        least = f"{stored.min_capability[0]}.{stored.min_capability[1]}"
-        message = f"{has}; {stored.method} with {stored.scheme.bits}-bit weights needs {least}"
+        needs = f"{stored.method} with {stored.scheme.bits}-bit weights needs {_dotted(stored.min_capability)}"
+        message = f"{has}; {needs}: {newer}, or a checkpoint in another format"
         found.append(Violation(rule="QuantisationCapability", message=message))
     if stored.integer_activations and capability >= NO_INT8_CAPABILITY:
-        message = f"{has}; INT8 products have no kernel from 10.0 on: use an FP8 checkpoint"
+        message = f"{has}; INT8 products have no kernel from {_dotted(NO_INT8_CAPABILITY)} on: use an FP8 checkpoint"
         found.append(Violation(rule="NoINT8", message=message))
     return tuple(found)
+
+
+def check_encoder_mode(shape: ModelShape, mode: EncoderMode) -> tuple[Violation, ...]:
+    """Return why ``--mm-encoder-tp-mode`` does nothing: the engine warns and splits weights (fact sheet 6.2)."""
+    if mode == "weights" or shape.supports_encoder_data_parallel:
+        return ()
+    message = (
+        f"the engine cannot share out the images of {shape.architecture}; it splits the tower's weights: drop data"
+    )
+    return (Violation(rule="EncoderMode", message=message),)
 
 
 def runs_natively(shape: ModelShape, capability: tuple[int, int]) -> bool:
@@ -248,6 +267,10 @@ def _limit(config: Mapping[str, Any], text: Mapping[str, Any]) -> int:
 def _rope_type(text: Mapping[str, Any]) -> str:
     parameters = rope(text)
     return str(parameters.get("rope_type") or parameters.get("type") or "default")
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return f"{capability[0]}.{capability[1]}"
 
 
 def _check_divides(size: int, *rules: tuple[str, str, int]) -> list[Violation]:

@@ -5,8 +5,8 @@ the processor resizes to, so the two must be equal. Source: the engine's model a
 """
 
 from vlm_operator.sizing.tokens import reading
-from vlm_operator.sizing.tokens.fixed import Fixed, fixed_tokens
-from vlm_operator.sizing.tokens.types import ImageRule
+from vlm_operator.sizing.tokens.fixed import Fixed
+from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens
 
 _PATCHES_PER_SIDE = 70
 """Default of the engine's configuration class."""
@@ -36,5 +36,11 @@ def build_bagel(source: reading.Source) -> ImageRule:
         settings=source.settings,
         model_id=name,
         dummy_size=(image_size, image_size),
-        tokens=fixed_tokens(image_size, patch_size, 0),
+        tokens=ImageTokens(
+            embed_tokens=side**2,
+            placeholder_length=side**2,
+            prompt_tokens=side**2,
+            vit_patches=side**2,
+            resized=(image_size, image_size),
+        ),
     )

@@ -19,6 +19,7 @@ from vlm_operator.sizing.tokens import (
     fixed_families,
     longest_edge,
     native_grid,
+    native_limits,
     overlap_crops,
     padded_canvas,
     pan_scan,
@@ -43,6 +44,9 @@ from vlm_operator.sizing.tokens import (
 )
 from vlm_operator.sizing.tokens.reading import Source
 from vlm_operator.sizing.tokens.types import ImageRule, ServerSettings, TokenRefusal
+from vlm_operator.sizing.tokens.uncounted import UNCOUNTED, refuse_architecture, refuse_dropped
+
+__all__ = ["BUILDERS", "UNCOUNTED", "Builder", "bind_rule", "lift_image_processor", "refuse_dropped"]
 
 Builder = Callable[[Source], ImageRule]
 
@@ -73,6 +77,12 @@ BUILDERS: Final[Mapping[str, Builder]] = {
         native_grid.build_native_grid, completes_size=False, vision_config="thinker_config.vision_config"
     ),
     "Qwen3OmniMoeForConditionalGeneration": partial(
+        native_grid.build_native_grid, completes_size=False, vision_config="thinker_config.vision_config"
+    ),
+    "Alpamayo2Super": native_limits.build_alpamayo2,
+    "D3ForSequenceClassification": native_limits.build_d3,
+    "ClefFlashForJointSchema": partial(native_grid.build_native_grid, completes_size=True),
+    "ClefOmniForJointSchema": partial(
         native_grid.build_native_grid, completes_size=False, vision_config="thinker_config.vision_config"
     ),
     "OpenCUAForConditionalGeneration": native_grid.build_opencua,
@@ -168,6 +178,7 @@ BUILDERS: Final[Mapping[str, Builder]] = {
     "IsaacForConditionalGeneration": scaled_patches.build_isaac,
     "BagelForConditionalGeneration": bagel.build_bagel,
     "MuseGlimmerForConditionalGeneration": aspect_grid.build_muse_glimmer,
+    "MuseGlimmerForCausalLM": aspect_grid.build_muse_glimmer,
     "MuseSparkForConditionalGeneration": aspect_grid.build_muse_spark,
     "DeepseekV4ForConditionalGeneration": row_ends.build_deepseek_v4,
     "DeepseekV41ForCausalLM": row_ends.build_deepseek_v41,
@@ -178,15 +189,6 @@ _MISTRAL_FORMAT: Final = frozenset(
     {"Mistral3ForConditionalGeneration", "LlavaForConditionalGeneration", "PixtralForConditionalGeneration"}
 )
 """Architectures whose checkpoints also come in Mistral's own format, which the engine loads as Pixtral."""
-
-DROPPED: Final[Mapping[str, str]] = {
-    "MllamaForConditionalGeneration": "last release: 0.10.2",
-    "QWenLMHeadModel": "gone in 0.23",
-    "AyaVisionForConditionalGeneration": "gone in 0.24",
-    "FuyuForCausalLM": "gone in 0.25",
-    "ChameleonForConditionalGeneration": "gone in 0.28",
-}
-"""Architectures that the engine dropped, and when."""
 
 
 def bind_rule(
@@ -208,7 +210,7 @@ def bind_rule(
     """
     builder = BUILDERS.get(architecture)
     if builder is None:
-        return _refuse_architecture(architecture, model_id)
+        return refuse_architecture(architecture, model_id, BUILDERS)
     if settings.config_format == "mistral":
         if architecture not in _MISTRAL_FORMAT:
             return TokenRefusal(
@@ -233,30 +235,3 @@ def lift_image_processor(processor: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return ``processor`` with the section that newer checkpoints keep image values in laid on the top level."""
     nested = processor.get("image_processor")
     return reading.merge(processor, nested) if isinstance(nested, Mapping) else processor
-
-
-def refuse_dropped(architecture: str, model_id: str = "") -> TokenRefusal | None:
-    """Return why the engine does not serve ``architecture`` any more, None where it was not dropped.
-
-    Its images can still be counted where there is a rule.
-    """
-    last = DROPPED.get(architecture)
-    if last is None:
-        return None
-    return TokenRefusal(
-        reason="ArchitectureDropped",
-        message=f"{_name(architecture, model_id)}: the engine dropped this architecture ({last}), and plans are "
-        "made for 0.33.0; choose a model of another family",
-    )
-
-
-def _refuse_architecture(architecture: str, model_id: str) -> TokenRefusal:
-    return refuse_dropped(architecture, model_id) or TokenRefusal(
-        reason="UnknownArchitecture",
-        message=f"{_name(architecture, model_id)}: there is no counting rule for this architecture; there is one for "
-        f"{', '.join(sorted(BUILDERS))}",
-    )
-
-
-def _name(architecture: str, model_id: str) -> str:
-    return f"{model_id} ({architecture})" if model_id else architecture

@@ -41,6 +41,8 @@ DISRUPTION_BUDGET: Final = Kind(api_version="policy/v1", name="PodDisruptionBudg
 NODE: Final = Kind(api_version="v1", name="Node", plural="nodes")
 POD: Final = Kind(api_version="v1", name="Pod", plural="pods")
 EVENT: Final = Kind(api_version="v1", name="Event", plural="events")
+CONFIG_MAP: Final = Kind(api_version="v1", name="ConfigMap", plural="configmaps")
+SECRET: Final = Kind(api_version="v1", name="Secret", plural="secrets")
 
 CHILD_KINDS: Final = (SERVICE_ACCOUNT, CLAIM, DEPLOYMENT, SERVICE, DISRUPTION_BUDGET)
 """Everything a resource may own, in the order in which it is applied."""

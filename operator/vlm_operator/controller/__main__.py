@@ -19,7 +19,9 @@ from vlm_operator.controller.settings import (
     configure_logging,
     read_options,
 )
+from vlm_operator.controller.sources import ModelSources
 from vlm_operator.errors import VlmOperatorError
+from vlm_operator.hub.settings import settings_from
 
 
 async def run(options: OperatorOptions) -> None:
@@ -28,7 +30,8 @@ async def run(options: OperatorOptions) -> None:
     configure_kopf(settings)
     async with cluster_client(options.kubeconfig) as client:
         snapshots = SnapshotCache(client)
-        queue = WorkQueue(Reconciler(client, snapshots).visit, workers=options.workers)
+        reconciler = Reconciler(client, snapshots, ModelSources(client, settings_from()))
+        queue = WorkQueue(reconciler.visit, workers=options.workers)
         registry = build_registry(EventRouter(queue, snapshots.forget), settings, options.kubeconfig)
         queue.start()
         try:

@@ -11,8 +11,8 @@ planned for what the user asks today; then, in this order:
    nothing; and what a kubelet's restart looks like, and it moves nothing;
 4. else the GPU kind has left the cluster and something else fits: the fresh plan replaces the running one.
 
-When the spec changed, the fresh plan replaces the running one; if nothing fits, the old Deployment keeps
-serving and status says what is wrong.
+When the spec or the ConfigMap that it names changed, the fresh plan replaces the running one; if nothing fits,
+or the model's source says nothing, the old Deployment keeps serving and status says what is wrong.
 
 Whether a rollout may start one pod more than there are replicas is decided when it starts, from the GPUs
 that are free then; afterwards the strategy stays as it is, because other people's pods must not cause
@@ -25,11 +25,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vlm_operator.api.validate import Resource, parse_resource
+from vlm_operator.catalogue.types import ModelCard
 from vlm_operator.errors import CatalogueError, InputError, Problem, RenderError
+from vlm_operator.hub.types import SourceRefusal
 from vlm_operator.planning import plan_deployment
 from vlm_operator.render.manifests import render_manifests
 from vlm_operator.render.names import PLAN_DIGEST_ANNOTATION, SPEC_DIGEST_ANNOTATION
-from vlm_operator.report.status_plan import plan_digest, spec_digest
+from vlm_operator.report.status_plan import canonical_digest, plan_digest, spec_digest
 from vlm_operator.sizing.inventory import Inventory
 from vlm_operator.sizing.plan import NoFit, Plan
 
@@ -55,6 +57,7 @@ def decide(
     inventory: Inventory,
     deployment: Document | None,
     free_blocks: Mapping[str, int],
+    model: ModelCard | SourceRefusal | None = None,
 ) -> Decision:
     """Return what to do for a VLMDeployment as the API server shows it.
 
@@ -63,14 +66,16 @@ def decide(
         inventory: What it could have.
         deployment: Its running Deployment, if there is one.
         free_blocks: For each GPU product, the most GPUs that nobody holds on one node.
+        model: What its source says of the model, or why it says nothing; None means the catalogue.
     """
     try:
         resource = parse_resource(document)
-        fresh = plan_deployment(resource.spec, inventory)
-        outcome, keep = _stay(resource, fresh, inventory, deployment)
+        asked = _Asked(resource=resource, model=model, digest=_asked_digest(resource, model))
+        fresh = asked.plan(inventory)
+        outcome, keep = _stay(asked, fresh, inventory, deployment)
     except (InputError, CatalogueError) as error:
         return Decision(outcome=Problem(path="", message=str(error)))
-    digest = spec_digest(resource.spec)
+    digest = asked.digest
     suspended = resource.spec.suspend
     if not isinstance(outcome, Plan):
         return Decision(outcome=outcome, keep_deployment=keep, suspended=suspended)
@@ -87,15 +92,41 @@ def decide(
     return Decision(outcome=outcome, manifests=manifests, keep_deployment=keep, suspended=suspended)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What the user asks for: the spec, what its model is, and the digest of both that tells a change of mind."""
+
+    resource: Resource
+    model: ModelCard | SourceRefusal | None
+    digest: str
+
+    def plan(self, inventory: Inventory) -> Plan | NoFit:
+        """Return what to run on ``inventory``; without a model, why there is none."""
+        spec = self.resource.spec
+        if isinstance(self.model, SourceRefusal):
+            return NoFit(model_id=spec.model.id, reason=self.model.reason, message=self.model.message, candidates=0)
+        return plan_deployment(spec, inventory, self.model)
+
+
+def _asked_digest(resource: Resource, model: ModelCard | SourceRefusal | None) -> str:
+    """Return the digest of the spec; the content of a ConfigMap that it names is part of what the user wrote."""
+    digest = spec_digest(resource.spec)
+    if resource.spec.model.config_map_name is None or not isinstance(model, ModelCard):
+        return digest
+    return canonical_digest(
+        {"spec": digest, "config": model.config, "processor": model.processor, "tensors": model.tensors}
+    )
+
+
 def _stay(
-    resource: Resource,
+    asked: _Asked,
     fresh: Plan | NoFit,
     inventory: Inventory,
     deployment: Document | None,
 ) -> tuple[Plan | NoFit, bool]:
     """Apply the rules of the module docstring; the second value says that the Deployment is left as it is."""
     annotations = _annotations(deployment)
-    if deployment is None or annotations.get(SPEC_DIGEST_ANNOTATION) != spec_digest(resource.spec):
+    if deployment is None or annotations.get(SPEC_DIGEST_ANNOTATION) != asked.digest:
         return fresh, False
     running = annotations.get(PLAN_DIGEST_ANNOTATION)
     if isinstance(fresh, Plan) and plan_digest(fresh) == running:
@@ -103,7 +134,7 @@ def _stay(
     shapes = tuple(shape for shape in inventory.shapes if _runs_on(deployment, shape.gpu.product))
     if shapes:
         unlimited = tuple(replace(shape, free_by_node=None) for shape in shapes)
-        same = plan_deployment(resource.spec, replace(inventory, shapes=unlimited))
+        same = asked.plan(replace(inventory, shapes=unlimited))
         if isinstance(same, Plan) and plan_digest(same) == running:
             return same, False
     exists = bool(shapes) or any(_runs_on(deployment, product) for product, _ in inventory.excluded)

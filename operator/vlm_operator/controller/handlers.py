@@ -16,7 +16,7 @@ import kopf
 
 from vlm_operator.api import names
 from vlm_operator.cluster.inventory import GpuNode, read_node
-from vlm_operator.cluster.kinds import CHILD_KINDS, NODE, POD, Kind
+from vlm_operator.cluster.kinds import CHILD_KINDS, CONFIG_MAP, NODE, POD, Kind
 from vlm_operator.controller.queue import Key, WorkQueue
 from vlm_operator.render.names import INSTANCE_LABEL, MANAGED_BY_LABEL, child_labels
 
@@ -32,7 +32,7 @@ class EventRouter:
     def __init__(self, queue: WorkQueue, forget_snapshot: Callable[[], None]) -> None:
         self._queue = queue
         self._forget_snapshot = forget_snapshot
-        self._known: set[Key] = set()
+        self._known: dict[Key, str | None] = {}
         self._nodes: dict[str, GpuNode] = {}
         self._settling: asyncio.TimerHandle | None = None
 
@@ -40,10 +40,10 @@ class EventRouter:
         """Take note of a VLMDeployment; its key is visited, also to find that it is gone."""
         key = _key_of(event["object"])
         if event["type"] == "DELETED":
-            self._known.discard(key)
+            self._known.pop(key, None)
             self._queue.forget(key)
         else:
-            self._known.add(key)
+            self._known[key] = _config_map_of(event["object"])
             self._queue.add(key)
 
     def on_child(self, event: Mapping[str, Any]) -> None:
@@ -53,6 +53,13 @@ class EventRouter:
         key = (metadata["namespace"], name or "")
         if key in self._known:
             self._queue.add(key)
+
+    def on_config_map(self, event: Mapping[str, Any]) -> None:
+        """Visit the VLMDeployments whose model a ConfigMap describes, also to find that it is gone."""
+        namespace, name = _key_of(event["object"])
+        for key, config_map in self._known.items():
+            if config_map == name and key[0] == namespace:
+                self._queue.add(key)
 
     def on_node(self, event: Mapping[str, Any]) -> None:
         """Visit everything when GPUs came, went or changed; heartbeats change nothing that counts."""
@@ -89,11 +96,15 @@ def build_registry(
     async def on_child(event: Any, **_: Any) -> None:
         router.on_child(event)
 
+    async def on_config_map(event: Any, **_: Any) -> None:
+        router.on_config_map(event)
+
     async def on_node(event: Any, **_: Any) -> None:
         router.on_node(event)
 
     kopf.on.event(names.GROUP, names.VERSION, names.PLURAL, registry=registry)(on_resource)
     kopf.on.event("v1", NODE.plural, registry=registry)(on_node)
+    kopf.on.event("v1", CONFIG_MAP.plural, registry=registry)(on_config_map)
     for kind in (*CHILD_KINDS, POD):
         group, version = _split(kind)
         kopf.on.event(group, version, kind.plural, registry=registry)(on_child)
@@ -104,6 +115,11 @@ def build_registry(
 def _split(kind: Kind) -> tuple[str, str]:
     group, _, version = kind.api_version.rpartition("/")
     return group, version
+
+
+def _config_map_of(document: Mapping[str, Any]) -> str | None:
+    model = (document.get("spec") or {}).get("model")
+    return model.get("configMapName") if isinstance(model, Mapping) else None
 
 
 def _key_of(document: Mapping[str, Any]) -> Key:

@@ -22,6 +22,7 @@ from vlm_operator.controller.apply import Applied, apply_children
 from vlm_operator.controller.decide import Decision, decide
 from vlm_operator.controller.news import ready_news
 from vlm_operator.controller.queue import Key
+from vlm_operator.controller.sources import ModelSources
 from vlm_operator.errors import RenderError
 from vlm_operator.render.names import (
     MANAGED_BY_LABEL,
@@ -61,10 +62,12 @@ class Reconciler:
         self,
         client: ClusterClient,
         snapshots: SnapshotCache,
+        sources: ModelSources,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
         self._snapshots = snapshots
+        self._sources = sources
         self._clock = clock
 
     async def visit(self, key: Key) -> float | None:
@@ -74,6 +77,7 @@ class Reconciler:
             return None
         document |= {"apiVersion": names.API_VERSION, "kind": names.KIND}
         children = await self._read_children(key)
+        model = await self._sources.describe(document)
         snapshot, placement = await self._snapshots.read(), placement_of(document)
         ours = _owned(children, document)
         decision = await asyncio.to_thread(
@@ -82,6 +86,7 @@ class Reconciler:
             build_inventory(snapshot, key, placement),
             ours.get(kinds.DEPLOYMENT.name),
             free_blocks(snapshot, placement),
+            model,
         )
         applied = await apply_children(self._client, document, decision, children)
         status = await self._report(document, decision, applied)

@@ -3,7 +3,7 @@
 Files are data: ``auto_map`` and other names of code are carried along and never followed. Called for each source.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from vlm_operator.api import names
@@ -43,7 +43,7 @@ def describe_model(model_id: str, files: ModelFiles) -> ModelCard | SourceRefusa
         id=model_id,
         architecture=architecture,
         config=completed,
-        config_provenance=_provenance(files, (config_file, *(f"class defaults: {name}" for name in classes))),
+        config_provenance=_provenance(files, (config_file,), classes),
         processor=processor,
         processor_provenance=_provenance(files, processor_files or [config_file]),
         parameters=_count_parameters(files),
@@ -105,9 +105,11 @@ def _count_parameters(files: ModelFiles) -> int | None:
     return total
 
 
-def _provenance(files: ModelFiles, parts: tuple[str, ...] | list[str]) -> Provenance:
+def _provenance(files: ModelFiles, parts: Sequence[str], classes: Sequence[str] = ()) -> Provenance:
     where = f"{files.origin}@{files.revision}" if files.revision else files.origin
-    return Provenance(source=tuple(f"{where}: {part}" for part in parts), certainty=CERTAINTY)
+    sources = [f"{where}: {part}" for part in parts]
+    sources += [f"class defaults of transformers 5.20.2: {name}" for name in classes]
+    return Provenance(source=tuple(sources), certainty=CERTAINTY)
 
 
 def _invalid(model_id: str, files: ModelFiles, why: str) -> SourceRefusal:

@@ -1,4 +1,4 @@
-"""Which source a model's description comes from, and the description from a hub. Called by ``controller`` and ``cli``."""
+"""Which source describes a model, and its description from a hub. Called by ``controller`` and ``cli``."""
 
 from typing import Literal
 

@@ -53,8 +53,9 @@ def limit_mm_per_prompt(flags: ServerFlags) -> dict[str, Any]:
 def _identity_args(model: Model, plan: Plan) -> list[str]:
     """Name the model for clients; sampling defaults are the engine's, not a file's in the repository."""
     args = ["--served-model-name", model.id, "--generation-config", "vllm"]
-    if model.revision and model_location(model) == model.id:
-        args += ["--revision", model.revision]
+    revision = plan.model_revision or model.revision
+    if revision and model_location(model) == model.id:
+        args += ["--revision", revision]
     if model.trust_remote_code and plan.flags.trust_remote_code:
         args.append("--trust-remote-code")
     return args

@@ -74,6 +74,8 @@ def plan_digest(plan: Plan) -> str:
         "trustRemoteCode": flags.trust_remote_code,
         "weightsGibibytes": ceil_div(weights, GIB),
     }
+    if plan.model_revision:  # absent where it is unknown, so that older digests stay what they were
+        unreported["modelRevision"] = plan.model_revision
     return canonical_digest({**_plan_fields(plan), **unreported})
 
 

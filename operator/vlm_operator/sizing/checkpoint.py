@@ -35,7 +35,7 @@ class Checked:
     """A shape held against the checkpoint's tensors; ``note`` says in words what came out."""
 
     shape: ModelShape
-    note: str
+    note: str = ""
 
 
 def check_tensors(shape: ModelShape, tensors: Sequence[StoredTensor]) -> Checked | ShapeRefusal:

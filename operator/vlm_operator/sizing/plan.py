@@ -127,7 +127,7 @@ class ServerFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to run and what to expect of it."""
+    """What to run and what to expect of it; ``model_revision`` is the commit that it is for, where that is known."""
 
     model_id: str
     engine_version: str
@@ -150,6 +150,7 @@ class Plan:
     binding_constraint: str
     reasons: tuple[str, ...]
     alternatives: tuple[Alternative, ...] = ()
+    model_revision: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,28 +1,243 @@
-"""Memory that the engine reports at start-up beside what the memory model predicts for the same flags."""
+"""Memory that the engine reports at start-up beside what the memory model predicts for the same flags.
+
+Scored are logs of the engine V1 on NVIDIA GPUs whose flags, GPU and model are stated. The prediction is the product's
+own estimate; what a release does differently from the one that the product knows is in ``releases.py``.
+"""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from tests.accuracy.benchmarks import PublishedRow, load_published
+from tests.accuracy.memory_logs import LogConditions, NotUnderstood, read_conditions
+from tests.accuracy.models import PublishedModel, find_published
+from tests.accuracy.releases import SORTED_COPIES
 from tests.accuracy.table import AccuracyRow
+from vlm_operator.catalogue.load import memory_calibration
+from vlm_operator.sizing.memory import EncoderRefusal, MemoryRequest, encoder_items, encoder_tokens, estimate_memory
+from vlm_operator.sizing.memory_constants import End, MemoryConstants, constants_at
+from vlm_operator.units import GIB
 
-SECTION = "memory"
+SECTION: Final = "memory"
+KV_CACHE: Final = "KV cache"
+WEIGHTS: Final = "weights"
+ACTIVATIONS: Final = "activation peak"
+GRAPHS: Final = "CUDA graphs"
+PUBLISHED: Final = {
+    KV_CACHE: "kv_cache_gib",
+    WEIGHTS: "weights_gib",
+    ACTIVATIONS: "activation_peak_gib",
+    GRAPHS: "cuda_graph_est_gib",
+}
+"""What is compared, and the field of a published row that has it, in GiB."""
+
+ENDS: Final[tuple[End, ...]] = ("low", "value", "high")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """One end of the estimate under the conditions of a log, in GiB."""
+
+    kv_cache: float
+    weights: float
+    activations: float
+    graphs: float
+
+    def figure(self, quantity: str) -> float:
+        """Return the figure that is compared under ``quantity``."""
+        return {
+            KV_CACHE: self.kv_cache,
+            WEIGHTS: self.weights,
+            ACTIVATIONS: self.activations,
+            GRAPHS: self.graphs,
+        }[quantity]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncoderProfile:
+    """What the engine runs its encoder with: items of so many tokens and patches."""
+
+    items: int = 0
+    tokens: int = 0
+    patches: int = 0
 
 
 def memory_rows(benchmarks: Path | None = None) -> Sequence[AccuracyRow]:
     """Return one row for each figure of the published start-up logs that the model predicts."""
-    return tuple(_compare(row) for row in load_published("memory_logs", benchmarks))
+    published = load_published("memory_logs", benchmarks)
+    return tuple(row for log in published for row in compare_log(log))
 
 
-def _compare(row: PublishedRow) -> AccuracyRow:
-    return AccuracyRow(
-        id=row["id"],
-        section=SECTION,
-        quantity="KV cache",
-        unit="GiB",
-        source=row["source"],
-        published=row.get("kv_cache_gib"),
-        scored=False,
-        why_not=row.get("outcome") or "no prediction",
-        labels={"model": row["model"], "gpu": row.get("gpu") or "not stated"},
+def compare_log(log: PublishedRow) -> tuple[AccuracyRow, ...]:
+    """Return the rows of one log; one unscored row that says why where it cannot be compared."""
+    conditions = read_conditions(log)
+    if isinstance(conditions, NotUnderstood):
+        return (_unscored(log, conditions.why),)
+    if "WSL" in str(log.get("host") or ""):
+        return (_unscored(log, "WSL2 counts memory as used that was given back; clusters run Linux"),)
+    contradiction = _contradicts_itself(log, conditions)
+    if contradiction:
+        return (_unscored(log, contradiction),)
+    model = find_published(str(log.get("model") or ""))
+    if model is None:
+        return (_unscored(log, "the model, or how its weights are stored, is not known"),)
+    quantities = [name for name, field in PUBLISHED.items() if log.get(field)]
+    if KV_CACHE not in quantities:
+        return (_unscored(log, str(log.get("outcome") or "the log gives no KV cache memory")),)
+    ends = {end: predict(conditions, model, end) for end in ENDS}
+    return tuple(_compare(log, name, ends) for name in quantities)
+
+
+def predict(conditions: LogConditions, model: PublishedModel, end: End) -> Prediction:
+    """Return one end of the product's estimate, with what the release does differently."""
+    constants = _constants(conditions, end)
+    request = _request(conditions, model)
+    estimate = estimate_memory(request, constants)
+    graphs = _graphs(conditions, request, constants)
+    buffers = estimate.buffers_bytes
+    if not conditions.release.keeps_request_state:
+        buffers = estimate_memory(replace(request, max_num_seqs=0), constants).buffers_bytes
+    charged = graphs if conditions.release.charges_graphs else 0
+    loaded = estimate.weights.total + estimate.loader_residue_bytes
+    peak = estimate.activations.peak
+    taken = loaded + buffers + estimate.non_torch_bytes + peak + charged
+    budget = conditions.gpu.engine_memory_bytes * conditions.utilization
+    return Prediction(
+        kv_cache=(budget - taken) / GIB, weights=loaded / GIB, activations=peak / GIB, graphs=graphs / GIB
     )
+
+
+def _constants(conditions: LogConditions, end: End) -> MemoryConstants:
+    constants = constants_at(memory_calibration(), end)
+    if (
+        conditions.release.sorts_logits and end != "low"
+    ):  # the FlashInfer sampler, where it was installed, sorts nothing
+        more = SORTED_COPIES - memory_calibration().sampler_copies.value
+        constants = constants._replace(sampler_copies=constants.sampler_copies + more)
+    if not conditions.release.symmetric_memory:
+        constants = constants._replace(non_torch_fabric=constants.non_torch_parallel)
+    return constants
+
+
+def _request(conditions: LogConditions, model: PublishedModel) -> MemoryRequest:
+    shape = model.shape
+    if conditions.release.wide_pixels:
+        shape = replace(shape, vision=replace(shape.vision, patch_row=2 * shape.vision.patch_row))
+    profile = profile_encoder(conditions, model)
+    return MemoryRequest(
+        shape=shape,
+        gpu=conditions.gpu,
+        tensor_parallel_size=conditions.tensor_parallel_size,
+        utilization_percent=round(conditions.utilization * 100),
+        max_num_seqs=conditions.max_num_seqs,
+        max_num_batched_tokens=conditions.max_num_batched_tokens,
+        max_model_len=conditions.max_model_len,
+        dummy_patches=profile.patches,
+        engine_tokens=profile.tokens,
+        items=profile.items,
+    )
+
+
+def _graphs(conditions: LogConditions, request: MemoryRequest, constants: MemoryConstants) -> int:
+    if conditions.eager:
+        return 0
+    if conditions.largest_graph is not None:
+        few = max(1, conditions.largest_graph // 2)
+        request = replace(request, max_num_seqs=min(few, request.max_num_seqs))
+    return estimate_memory(request, constants).cuda_graphs_bytes
+
+
+def profile_encoder(conditions: LogConditions, model: PublishedModel) -> EncoderProfile:
+    """Return what the encoder is profiled with: as the log states it, else by the rules of the model."""
+    if model.rule is None or not (conditions.image_limit or conditions.video_limit):
+        return EncoderProfile()
+    most = model.rule.maximum()
+    image = EncoderProfile(items=1, tokens=most.engine_tokens, patches=most.dummy_patches)
+    if conditions.profiled is not None:
+        return _stated_profile(conditions, model, image)
+    largest, limit = image, conditions.image_limit
+    if model.video is not None and conditions.video_limit:
+        tokens = model.video.maximum(conditions.max_model_len).engine_tokens
+        if tokens >= image.tokens:
+            largest, limit = _video_profile(model, tokens), conditions.video_limit
+    batched = conditions.max_num_batched_tokens
+    budget = encoder_tokens({"item": largest.tokens}, batched, chunked=True)
+    if isinstance(budget, EncoderRefusal):
+        raise TypeError(budget.message)
+    items = encoder_items(
+        budget,
+        tokens_per_item=largest.tokens,
+        limit=limit,
+        max_model_len=conditions.max_model_len,
+        max_num_seqs=conditions.max_num_seqs,
+    )
+    return replace(largest, items=items.items_per_batch)
+
+
+def _stated_profile(conditions: LogConditions, model: PublishedModel, image: EncoderProfile) -> EncoderProfile:
+    """Return the profile that the log states; a single item above a step's tokens is as large as the budget."""
+    stated = conditions.profiled
+    assert stated is not None
+    each = stated.budget_tokens // stated.items
+    if stated.modality == "video" and model.video is not None:
+        if conditions.release.caps_video:
+            each = min(each, conditions.max_model_len)
+        return replace(_video_profile(model, each), items=stated.items)
+    if image.tokens > each:
+        image = replace(image, tokens=each, patches=image.patches * each // image.tokens)
+    return replace(image, items=stated.items)
+
+
+def _video_profile(model: PublishedModel, tokens: int) -> EncoderProfile:
+    assert model.video is not None
+    return EncoderProfile(items=1, tokens=tokens, patches=tokens * model.video.shape.merge_size**2)
+
+
+def _compare(log: PublishedRow, quantity: str, ends: dict[End, Prediction]) -> AccuracyRow:
+    figures = sorted(prediction.figure(quantity) for prediction in ends.values())
+    return AccuracyRow(
+        id=log["id"],
+        section=SECTION,
+        quantity=quantity,
+        unit="GiB",
+        source=log["source"],
+        predicted=ends["value"].figure(quantity),
+        published=log[PUBLISHED[quantity]],
+        low=figures[0],
+        high=figures[-1],
+        better="higher" if quantity == KV_CACHE else "lower",
+        labels=_labels(log),
+    )
+
+
+def _unscored(log: PublishedRow, why: str) -> AccuracyRow:
+    return AccuracyRow(
+        id=log["id"],
+        section=SECTION,
+        quantity=KV_CACHE,
+        unit="GiB",
+        source=log["source"],
+        published=log.get("kv_cache_gib"),
+        scored=False,
+        why_not=why,
+        labels=_labels(log),
+    )
+
+
+def _contradicts_itself(log: PublishedRow, conditions: LogConditions) -> str:
+    """Return how the parts of a log that gives them all differ from its budget; empty where they add up."""
+    parts = [log.get(f"{name}_gib") for name in ("weights", "activation_peak", "non_torch", "kv_cache")]
+    total = sum(part for part in parts if part is not None)
+    budget = conditions.gpu.engine_memory_bytes * conditions.utilization / GIB
+    if None in parts or abs(total - budget) < 0.01 * budget:
+        return ""
+    return f"its parts add up to {total:.1f} GiB, its flags give a budget of {budget:.1f}"
+
+
+def _labels(log: PublishedRow) -> dict[str, str]:
+    return {
+        "model": str(log.get("model") or "not stated"),
+        "gpu": str(log.get("gpu") or "not stated"),
+        "release": str(log.get("vllm") or log.get("engine") or "not stated"),
+    }

@@ -122,8 +122,10 @@ class MemoryCalibration(_Entry):
     residual_copies: Figure
     non_torch: Figure
     non_torch_parallel: Figure
+    non_torch_fabric: Figure
     loader_residue: Figure
     graph_per_layer_and_size: Figure
+    graph_experts: Figure
     context: Figure
     nccl: Figure
     process_memory: Figure

@@ -47,32 +47,64 @@ class ActivationPeaks:
 
 
 def measure_activations(step: Step, constants: MemoryConstants) -> ActivationPeaks:
-    """Return the bytes of each phase; the encoder's outputs stay while the language model runs."""
-    text = step.shape.text
-    outputs = step.items * step.item_tokens * step.shape.vision.out_width * text.dtype_bytes
-    row = constants.residual_copies * text.hidden + max(
-        _mlp_width(text, step.tensor_parallel_size), _attention_width(text, step.tensor_parallel_size)
-    )
-    language = int(constants.allocator_slack * step.tokens * row * text.dtype_bytes)
+    """Return the bytes of each phase.
+
+    The encoder's outputs stay while the language model runs, and so do its last hidden states and the workspaces of
+    its experts while the sampler runs.
+    """
+    text, element = step.shape.text, step.shape.text.dtype_bytes
+    outputs = step.items * step.item_tokens * step.shape.vision.out_width * element
+    workspaces = step.tokens * _expert_workspaces(step.shape, step.tensor_parallel_size) * element
+    row = constants.residual_copies * text.hidden + _layer_width(step.shape, step.tensor_parallel_size)
+    rows = min(step.tokens, step.rows)
     return ActivationPeaks(
         encoder=int(constants.allocator_slack * _encoder_bytes(step)) + outputs,
-        language_model=language + outputs,
-        sampler=int(constants.sampler_copies * min(step.tokens, step.rows) * text.padded_vocab * 4),
+        language_model=int(constants.allocator_slack * step.tokens * row * element) + workspaces + outputs,
+        sampler=int(constants.sampler_copies * rows * text.padded_vocab * 4)
+        + step.tokens * text.hidden * element
+        + workspaces
+        + outputs,
     )
 
 
-def _mlp_width(text: TextShape, size: int) -> int:
-    """Return the live elements of the widest MLP for one token.
+def _layer_width(shape: ModelShape, size: int) -> int:
+    """Return the live elements of the widest part of a layer for one token, residuals and workspaces aside.
 
-    A dense MLP holds gate and up projection and their product. Fused experts hold, for each expert that a token
-    visits, the wider of gate and up projection and the expert's output, and the product between them.
+    A dense MLP holds gate and up projection and their product, and a copy of the product in the narrow type where
+    activations are quantised. FP4 experts hold each routed token before and after it is put back in order.
     """
-    dense = 3 * text.dense_intermediate // size
-    if not text.experts:
-        return dense
+    text = shape.text
+    dense = max(text.dense_intermediate, text.shared_intermediate) // size
+    mlp = 3 * dense + (dense // 2 if _quantises_activations(shape) else 0)
+    routed = 2 * text.experts_per_token * text.hidden if _has_fp4_experts(shape) else 0
+    return max(mlp, routed, _attention_width(text, size))
+
+
+def _expert_workspaces(shape: ModelShape, size: int) -> int:
+    """Return the elements that the fused experts keep for one token.
+
+    Two buffers for every expert that a token visits: the wider of the gate with the up projection and the output, and
+    the wider of their product and the output. MXFP4 kernels keep none.
+    """
+    text = shape.text
+    if not text.experts or _is_mxfp4(shape):
+        return 0
     width = text.expert_intermediate // size or text.expert_intermediate
-    routed = text.experts_per_token * (max(2 * width, text.hidden) + width)
-    return max(dense, routed + 3 * text.shared_intermediate // size)
+    return text.experts_per_token * (max(2 * width, text.hidden) + max(width, text.hidden))
+
+
+def _is_mxfp4(shape: ModelShape) -> bool:
+    return shape.quantisation is not None and shape.quantisation.method == "mxfp4"
+
+
+def _has_fp4_experts(shape: ModelShape) -> bool:
+    """Return whether experts are multiplied in FP4: two values share a byte."""
+    scheme = shape.quantisation.scheme if shape.quantisation else None
+    return scheme is not None and (scheme.bits, scheme.container_bits) == (4, 8) and not _is_mxfp4(shape)
+
+
+def _quantises_activations(shape: ModelShape) -> bool:
+    return shape.quantisation is not None and shape.quantisation.scheme.bits == 8
 
 
 def _attention_width(text: TextShape, size: int) -> int:
@@ -90,14 +122,15 @@ def _attention_width(text: TextShape, size: int) -> int:
 def _encoder_bytes(step: Step) -> int:
     """Return the tower's live tensors: pixels, residuals, the wider of MLP and attention (fact sheet 2.3).
 
-    The MLP holds its input projection (twice as wide with a gate) and the activated copy; attention holds the
-    joint projection, rotated queries and keys, and its output. Data mode deals whole images to ranks.
+    The tower is not compiled: a gated MLP holds both projections, the activated gate and the product, a plain one its
+    input projection and the activated copy. Attention holds the joint projection, rotated queries and keys, and its
+    output. Data mode deals whole images to ranks.
     """
     vision, size = step.shape.vision, step.tensor_parallel_size
     whole = step.encoder_mode == "data" and step.shape.supports_encoder_data_parallel
     items = ceil_div(step.items, size) if whole else step.items
     shards = 1 if whole else size
-    mlp = (3 if vision.gated else 2) * vision.intermediate // shards
+    mlp = (4 if vision.gated else 2) * vision.intermediate // shards
     uncut = not vision.split_heads or (vision.replicates_odd_heads and vision.heads % shards)
     attention_shards = 1 if uncut else shards
     attention = 6 * vision.hidden // attention_shards

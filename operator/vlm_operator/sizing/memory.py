@@ -17,8 +17,8 @@ from vlm_operator.sizing.shape import ModelShape
 from vlm_operator.sizing.weights import EncoderMode, WeightsBreakdown, weights_per_rank
 from vlm_operator.units import MIB, ceil_div
 
-GRAPH_SETS: Final = 2
-"""FULL_AND_PIECEWISE captures two sets (fact sheet 1.4)."""
+FABRIC_CAPABILITIES: Final = ((9, 0), (12, 0))
+"""From the first on and below the second (no NVLink) the engine holds symmetric and multicast memory beside NCCL's."""
 
 BATCHES_IN_FLIGHT: Final = 2
 """Asynchronous scheduling on one pipeline stage (fact sheet 3.3)."""
@@ -218,16 +218,15 @@ def estimate_memory(request: MemoryRequest, constants: MemoryConstants) -> Memor
     """
     shape, size = request.shape, request.tensor_parallel_size
     total = request.gpu.engine_memory_bytes
-    graphs = constants.graph_per_layer_and_size * shape.text.layers * len(capture_sizes(request)) * GRAPH_SETS
     return MemoryEstimate(
         engine_total_bytes=total,
         budget_bytes=ceil_div(total * request.utilization_percent, 100),
         weights=weights_per_rank(shape, size, request.encoder_mode),
         loader_residue_bytes=constants.loader_residue,
         buffers_bytes=_persistent_buffers(request),
-        non_torch_bytes=constants.non_torch if size == 1 else constants.non_torch_parallel,
+        non_torch_bytes=_non_torch(request, constants),
         activations=measure_activations(_step(request), constants),
-        cuda_graphs_bytes=graphs,
+        cuda_graphs_bytes=_cuda_graphs(request, constants),
         outside=_outside(request, constants),
     )
 
@@ -288,6 +287,24 @@ def _step(request: MemoryRequest) -> Step:
         patches=request.dummy_patches,
         item_tokens=request.engine_tokens,
     )
+
+
+def _non_torch(request: MemoryRequest, constants: MemoryConstants) -> int:
+    """Return what grows outside the allocator while profiling: kernels, and the buffers of communication."""
+    if request.tensor_parallel_size == 1:
+        return constants.non_torch
+    first, end = FABRIC_CAPABILITIES
+    if first <= (request.gpu.compute_capability or first) < end:
+        return constants.non_torch_fabric
+    return constants.non_torch_parallel
+
+
+def _cuda_graphs(request: MemoryRequest, constants: MemoryConstants) -> int:
+    """Return the graphs' memory: one of pieces for every size, one of a whole decode up to ``max_num_seqs``."""
+    sizes = capture_sizes(request)
+    captures = len(sizes) + sum(size <= request.max_num_seqs for size in sizes)
+    experts = constants.graph_experts if request.shape.text.experts else 0
+    return constants.graph_per_layer_and_size * request.shape.text.layers * captures + experts
 
 
 def _persistent_buffers(request: MemoryRequest) -> int:

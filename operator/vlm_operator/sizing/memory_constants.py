@@ -17,8 +17,10 @@ class MemoryConstants(NamedTuple):
     residual_copies: float
     non_torch: int
     non_torch_parallel: int
+    non_torch_fabric: int
     loader_residue: int
     graph_per_layer_and_size: int
+    graph_experts: int
     context: int
     nccl: int
     process_memory: int
@@ -41,8 +43,10 @@ def constants_at(calibration: MemoryCalibration, end: End) -> MemoryConstants:
         residual_copies=at(calibration.residual_copies),
         non_torch=size(calibration.non_torch),
         non_torch_parallel=size(calibration.non_torch_parallel),
+        non_torch_fabric=size(calibration.non_torch_fabric),
         loader_residue=size(calibration.loader_residue),
         graph_per_layer_and_size=size(calibration.graph_per_layer_and_size),
+        graph_experts=size(calibration.graph_experts),
         context=size(calibration.context),
         nccl=size(calibration.nccl),
         process_memory=size(calibration.process_memory),

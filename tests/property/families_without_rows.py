@@ -9,6 +9,16 @@ from tests.conformance.families import Group
 from vlm_operator.sizing.tokens import ServerSettings
 
 FAMILIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "alpamayo2": (
+        "Alpamayo2Super",
+        {"vlm_config": {"vision_config": {"patch_size": 16, "spatial_merge_size": 2}}},
+        {"patch_size": 16, "merge_size": 2, "size": {"shortest_edge": 65536, "longest_edge": 16777216}},
+    ),
+    "bagel": (
+        "BagelForConditionalGeneration",
+        {"vit_max_num_patch_per_side": 70, "vit_config": {"image_size": 980, "patch_size": 14}},
+        {"size": {"height": 980, "width": 980}},
+    ),
     "blip2": (
         "Blip2ForConditionalGeneration",
         {"num_query_tokens": 32, "vision_config": {"image_size": 224, "patch_size": 14}},
@@ -29,15 +39,75 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"vision_config": {"image_size": 512, "patch_size": 16}, "pixel_shuffle_factor": 4},
         {"size": {"longest_edge": 2048}, "max_image_size": {"longest_edge": 512}, "max_image_tiles": 8},
     ),
+    "d3": (
+        "D3ForSequenceClassification",
+        {"vision_config": {"patch_size": 16, "spatial_merge_size": 2}},
+        {"patch_size": 16, "merge_size": 2, "size": {"shortest_edge": 65536, "longest_edge": 16777216}},
+    ),
+    "deepseek_v4": (
+        "DeepseekV4ForConditionalGeneration",
+        {
+            "vision_patch_size": 14,
+            "vision_downsample_ratio": 3,
+            "vision_max_n_token": 1024,
+            "vision_min_pixels": 295936,
+            "vision_max_wh_ratio": 8,
+        },
+        {},
+    ),
+    "deepseek_v41": ("DeepseekV41ForCausalLM", {"vision_config": {}}, {}),
+    "embedding_gemma2": (
+        "EmbeddingGemma2Model",
+        {"vision_config": {"patch_size": 16, "pooling_kernel_size": 3, "default_output_length": 280}},
+        {"max_soft_tokens": 280, "patch_size": 16, "pooling_kernel_size": 3},
+    ),
     "emu3": ("Emu3ForConditionalGeneration", {}, {"min_pixels": 262144, "max_pixels": 1048576, "spatial_factor": 8}),
     "glm4v": ("GLM4VForCausalLM", {"vision_config": {"image_size": 1120, "patch_size": 14}}, {}),
+    "glm5_next": (
+        "Glm5NextForConditionalGeneration",
+        {"vision_config": {"patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2}},
+        {
+            "patch_size": 14,
+            "merge_size": 2,
+            "temporal_patch_size": 2,
+            "patch_expand_factor": 2,
+            "min_image_tokens": 16,
+            "max_image_tokens": 2000,
+        },
+    ),
+    "inkling": ("InklingForConditionalGeneration", {"vision_config": {"decoder_dmodel": 6144, "patch_size": 40}}, {}),
+    "isaac": (
+        "IsaacForConditionalGeneration",
+        {
+            "video_patch_size": 16,
+            "vision_max_num_patches": 6144,
+            "vision_min_num_patches": 256,
+            "pixel_shuffle_scale": 2,
+        },
+        {},
+    ),
     "moondream3": ("HfMoondream", {"config": {}}, {}),
+    "muse_glimmer": (
+        "MuseGlimmerForConditionalGeneration",
+        {"vision_config": {"patch_size": 14, "merge_size": 2}},
+        {"patch_size": 14, "merge_size": 2, "max_image_tokens": 4096},
+    ),
+    "muse_spark": (
+        "MuseSparkForConditionalGeneration",
+        {"vision_config": {"patch_size": 14, "merge_size": 2}},
+        {"image_processor": {"max_image_tokens": 4096}},
+    ),
     "nemotron_parse": (
         "NemotronParseForConditionalGeneration",
         {"image_size": [2048, 1648], "encoder": {"patch_size": 16}},
         {"final_size": [2048, 1648]},
     ),
     "openvla": ("OpenVLAForActionPrediction", {"image_sizes": [224, 224]}, {}),
+    "phi4_siglip": (
+        "Phi4ForCausalLMV",
+        {"vision_config": {"patch_size": 16}, "max_num_patches": 3600, "min_num_patches": 256},
+        {},
+    ),
     "siglip": ("SiglipModel", {"vision_config": {"image_size": 384, "patch_size": 14}}, {"size": 384}),
 }
 

@@ -267,6 +267,7 @@ def test_colultravbert_profiles_with_an_image_as_wide_as_the_long_side() -> None
         "ColQwen3",
         "ColQwen3_5",
         "ColUltraVBertForRetrieval",
+        "EmbeddingGemma2Model",
         "JinaVLForRanking",
         "LlamaNemotronVLForSequenceClassification",
         "LlamaNemotronVLModel",

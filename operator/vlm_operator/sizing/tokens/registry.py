@@ -153,6 +153,7 @@ BUILDERS: Final[Mapping[str, Builder]] = {
     "PixtralForConditionalGeneration": longest_edge.build_mistral_format,
     "Gemma4ForConditionalGeneration": soft_tokens.build_gemma4,
     "DiffusionGemmaForBlockDiffusion": soft_tokens.build_gemma4,
+    "EmbeddingGemma2Model": soft_tokens.build_embedding_gemma2,
     "Gemma4UnifiedForConditionalGeneration": soft_tokens.build_gemma4_unified,
     "Lfm2VlForConditionalGeneration": view_or_tiles.build_lfm2,
     "LightOnOCRForConditionalGeneration": longest_edge.build_lightonocr,

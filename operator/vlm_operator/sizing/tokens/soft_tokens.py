@@ -1,4 +1,4 @@
-"""A budget of soft tokens that every image fills: Gemma 4, its encoder-free and its diffusion variant.
+"""A budget of soft tokens that every image fills: Gemma 4 and its encoder-free, diffusion and embedding variants.
 
 The image is scaled, up or down, so that its area is ``max_soft_tokens`` squares of ``unit`` pixels (patch size x
 pooling kernel size), and each side is floored to whole squares; a side below one square becomes one, and the other
@@ -81,17 +81,32 @@ class SoftTokens(ImageRule):
         return columns * rows * (self.shape.patch_size * self.shape.pooling) ** 2
 
 
-def build_gemma4(source: reading.Source) -> ImageRule:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingSoftTokens(SoftTokens):
+    """The same where the engine counts the two tags to its maximum."""
+
+    def maximum(self) -> MaximumTokens:
+        """Return the whole budget, and the engine's own figure."""
+        return replace(SoftTokens.maximum(self), engine_tokens=self.shape.budget + _TAGS)
+
+
+def build_gemma4(source: reading.Source) -> SoftTokens:
     """Bind Gemma 4's rule, which is also DiffusionGemma's."""
     return _build(source, "vision_config.default_output_length", has_tower=True)
 
 
-def build_gemma4_unified(source: reading.Source) -> ImageRule:
+def build_embedding_gemma2(source: reading.Source) -> ImageRule:
+    """Bind EmbeddingGemma 2's rule: Gemma 4's, with a larger maximum."""
+    rule = build_gemma4(source)
+    return EmbeddingSoftTokens(settings=rule.settings, model_id=rule.model_id, shape=rule.shape)
+
+
+def build_gemma4_unified(source: reading.Source) -> SoftTokens:
     """Bind the rule of the encoder-free Gemma 4, whose patches are pooled before they are embedded."""
     return _build(source, "vision_config.num_soft_tokens", has_tower=False)
 
 
-def _build(source: reading.Source, budget_path: str, *, has_tower: bool) -> ImageRule:
+def _build(source: reading.Source, budget_path: str, *, has_tower: bool) -> SoftTokens:
     flat = {key: value for key, value in source.settings.mm_processor_kwargs.items() if key != "images_kwargs"}
     given = reading.flatten_images_kwargs(source.settings)
     reading.refuse_unknown(given, {"max_soft_tokens", "patch_size", "pooling_kernel_size"})

@@ -46,7 +46,6 @@ UNSERVABLE: Final[Mapping[str, str]] = {
 UNCOUNTED: Final[Mapping[str, str]] = {
     "BailingMoeV3VLForConditionalGeneration": "the image processor comes with the checkpoint and is not public, and "
     f"the line break that it adds after an image merges with the text; {_OTHER_FAMILY}",
-    "EmbeddingGemma2Model": "images of this embedding model are not counted yet; choose a ColQwen3 or ColPali model",
     "HCXVisionV2ForCausalLM": f"the image processor comes with the checkpoint and is not public; {_OTHER_FAMILY}",
     "MiniCPMOcrForConditionalGeneration": "small images are resized by what their pixels show, not by their size "
     "alone; choose a MiniCPM-V 4.6 or 4.7 checkpoint",

@@ -29,6 +29,7 @@ FILES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "Gemma3ForConditionalGeneration": GEMMA3,
     "Gemma4ForConditionalGeneration": GEMMA4,
     "DiffusionGemmaForBlockDiffusion": GEMMA4,
+    "EmbeddingGemma2Model": GEMMA4,
     "Gemma4UnifiedForConditionalGeneration": ({"vision_config": {"num_soft_tokens": 280}}, {}),
     "LlavaForConditionalGeneration": PIXTRAL,
     "LightOnOCRForConditionalGeneration": LIGHTON,
@@ -56,6 +57,7 @@ def count(rule: ImageRule | TokenRefusal, width: int, height: int) -> ImageToken
         ("Gemma3ForConditionalGeneration", (4000, 100), 256, 260),
         ("Gemma4ForConditionalGeneration", (1, 1), 256, 258),
         ("DiffusionGemmaForBlockDiffusion", (413, 662), 273, 275),
+        ("EmbeddingGemma2Model", (413, 662), 273, 275),
         ("Gemma4UnifiedForConditionalGeneration", (1, 1), 256, 258),
         ("LlavaForConditionalGeneration", (1024, 1024), 4096, 4160),
         ("LightOnOCRForConditionalGeneration", (1540, 1540), 3025, 3025),
@@ -67,6 +69,12 @@ def test_an_image_takes_what_the_engine_counts(
 ) -> None:
     answer = count(bind(architecture), *size)
     assert (answer.embed_tokens, answer.prompt_tokens) == (embed, prompt)
+
+
+def test_the_embedding_gemma_counts_two_tags_to_its_maximum() -> None:
+    rule = bind("EmbeddingGemma2Model", max_soft_tokens=560)
+    assert isinstance(rule, ImageRule)
+    assert (rule.maximum().engine_tokens, rule.maximum().true_tokens) == (562, 560)
 
 
 def test_an_image_without_a_tower_passes_each_token_once() -> None:

@@ -37,9 +37,10 @@ class CodebookGrid(ImageRule):
         counted = self.codes.count_image(width, height)
         if isinstance(counted, TokenRefusal):
             return counted
-        around = _MARKS + _digits(counted)
-        total = counted.embed_tokens + around
-        return counted._replace(placeholder_length=total, prompt_tokens=total)
+        codes, _, _, squares, resized, _, grid = counted
+        total = codes + _MARKS + _digits(counted)
+        # By position: replacing fields costs as much as the whole count.
+        return ImageTokens(codes, total, total, squares, resized, None, grid)
 
     def maximum(self) -> MaximumTokens:
         """Return the largest image; the engine's own is a square at the limit."""
@@ -57,7 +58,8 @@ class CodebookGrid(ImageRule):
 
 
 def _digits(tokens: ImageTokens) -> int:
-    return sum(len(str(side)) for side in tokens.grid or ())
+    columns, rows = tokens.grid or (0, 0)
+    return len(str(columns)) + len(str(rows))
 
 
 def build_emu3(source: reading.Source) -> ImageRule:

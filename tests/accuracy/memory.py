@@ -32,6 +32,9 @@ PUBLISHED: Final = {
 }
 """What is compared, and the field of a published row that has it, in GiB."""
 
+ROUNDING: Final = 0.005
+"""Logs print two decimals, so a published figure is only known to half of the last one."""
+
 ENDS: Final[tuple[End, ...]] = ("low", "value", "high")
 
 
@@ -204,8 +207,8 @@ def _compare(log: PublishedRow, quantity: str, ends: dict[End, Prediction]) -> A
         source=log["source"],
         predicted=ends["value"].figure(quantity),
         published=log[PUBLISHED[quantity]],
-        low=figures[0],
-        high=figures[-1],
+        low=figures[0] - ROUNDING,
+        high=figures[-1] + ROUNDING,
         better="higher" if quantity == KV_CACHE else "lower",
         labels=_labels(log),
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vlm_operator.catalogue.labels import label_of_product_name, parse_product_label
+from vlm_operator.catalogue.labels import label_of_product_name, parse_mig_profile, parse_product_label, spellings
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,36 @@ def test_a_label_is_taken_apart(label: str, product: str, mig_profile: str | Non
 )
 def test_a_product_name_becomes_a_label(name: str, label: str) -> None:
     assert label_of_product_name(name) == label
+
+
+@pytest.mark.parametrize(
+    ("profile", "compute_slices", "memory_gigabytes", "shares_memory"),
+    [
+        ("1g.5gb", 1, 5, False),
+        ("3g.40gb", 3, 40, False),
+        ("1g.20gb.me", 1, 20, False),
+        ("1g.10gb+me", 1, 10, False),
+        ("7g.141gb", 7, 141, False),
+        ("1c.3g.40gb", 3, 40, True),
+    ],
+)
+def test_a_mig_profile_is_taken_apart(
+    profile: str,
+    compute_slices: int,
+    memory_gigabytes: int,
+    shares_memory: bool,  # noqa: FBT001 - a table's column
+) -> None:
+    parsed = parse_mig_profile(profile)
+    assert (parsed.compute_slices, parsed.memory_gigabytes) == (compute_slices, memory_gigabytes)
+    assert parsed.shares_memory == shares_memory
+
+
+@pytest.mark.parametrize("profile", ["INVALID", "g.5gb", ""])
+def test_what_is_no_mig_profile_is_refused(profile: str) -> None:
+    with pytest.raises(ValueError, match=r"write for example 3g\.40gb"):
+        parse_mig_profile(profile)
+
+
+def test_drivers_before_r470_leave_the_vendor_out() -> None:
+    assert spellings("NVIDIA-A100-SXM4-40GB") == ("NVIDIA-A100-SXM4-40GB", "A100-SXM4-40GB")
+    assert spellings("Tesla-T4") == ("Tesla-T4", "NVIDIA-Tesla-T4")

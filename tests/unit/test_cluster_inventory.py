@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from tests.support import nodes
+from vlm_operator.catalogue.load import find_gpu
 from vlm_operator.cluster.inventory import build_inventory, free_blocks, take_snapshot
 from vlm_operator.cluster.placement import placement_of
-from vlm_operator.units import MIB
+from vlm_operator.sizing.inventory import kind_from_card
+from vlm_operator.units import GIB, MIB
 
 OWNER = ("documents", "invoices")
 
@@ -79,9 +81,14 @@ def test_less_memory_on_the_label_makes_the_gpu_smaller() -> None:
 @pytest.mark.parametrize(
     ("labels", "reason"),
     [
-        ({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb"}, "MIG"),
+        ({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-INVALID"}, "MIG instances differ"),
+        ({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1c.3g.40gb"}, "shares the memory"),
+        ({"nvidia.com/gpu.product": "NVIDIA-L40S-MIG-1g.24gb"}, "no MIG instances of NVIDIA L40S"),
         ({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-SHARED"}, "shared"),
+        ({"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb-SHARED"}, "shared"),
         ({"nvidia.com/gpu.replicas": "4"}, "shared"),
+        ({"nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.sharing-strategy": "mps"}, "mps, up to 4 pods"),
+        ({"nvidia.com/gpu.replicas": "0", "nvidia.com/gpu.sharing-strategy": "time-slicing"}, "shared"),
         ({"nvidia.com/gpu.product": "NVIDIA-Nobody-Knows"}, "catalogue"),
         ({"nvidia.com/gpu.product": ""}, "label"),
     ],
@@ -90,6 +97,100 @@ def test_gpus_that_cannot_be_promised_are_left_out_with_the_reason(labels: dict[
     inventory = build_inventory(take_snapshot([ready(nodes.gpu_node(nodes.H100_X8), **labels)], []), OWNER)
     assert inventory.shapes == ()
     assert reason in inventory.excluded[0][1]
+
+
+def offering(node: dict[str, Any], **resources: str) -> dict[str, Any]:
+    """Return ``node`` with these resources, a dot written as ``_`` and a slash as ``__``, instead of its GPUs."""
+    allocatable = node["status"]["allocatable"]
+    allocatable.pop("nvidia.com/gpu", None)
+    allocatable |= {name.replace("__", "/").replace("_", "."): amount for name, amount in resources.items()}
+    return node
+
+
+def test_replicas_of_0_and_no_strategy_are_no_sharing() -> None:
+    node = ready(nodes.gpu_node(nodes.H100_X8), **{"nvidia.com/gpu.replicas": "0"})
+    assert build_inventory(take_snapshot([node], []), OWNER).shapes
+
+
+def test_a_renamed_shared_resource_is_known_as_shared() -> None:
+    node = offering(ready(nodes.gpu_node(nodes.L4_X1)), nvidia_com__gpu_shared="4")
+    (excluded,) = build_inventory(take_snapshot([node], []), OWNER).excluded
+    assert excluded[0] == "NVIDIA-L4"
+    assert "shared between pods" in excluded[1]
+
+
+def sliced(product: str, memory: str, gpus: int, name: str = "cut") -> dict[str, Any]:
+    node = ready(
+        nodes.gpu_node(nodes.H100_X8, name=name),
+        **{"nvidia.com/gpu.product": product, "nvidia.com/gpu.memory": memory},
+    )
+    node["status"]["allocatable"]["nvidia.com/gpu"] = str(gpus)
+    return node
+
+
+def test_equal_mig_instances_are_gpus_of_their_own_size_that_serve_one_replica_each() -> None:
+    node = sliced("NVIDIA-A100-SXM4-80GB-MIG-3g.40gb", "40192", 16)
+    (shape,) = build_inventory(take_snapshot([node], [pod("cut", 5)]), OWNER).shapes
+    gpu = shape.gpu
+    assert (shape.gpus_per_node, shape.nodes, shape.room_for(1)) == (1, 16, 11)
+    assert (gpu.id, gpu.product) == ("a100-80gb-sxm-mig-3g.40gb", "NVIDIA-A100-SXM4-80GB-MIG-3g.40gb")
+    assert (gpu.driver_memory_bytes, gpu.engine_memory_certainty) == (40192 * MIB, "estimated")
+    assert 0.97 < gpu.engine_memory_bytes / gpu.driver_memory_bytes < 1
+    assert gpu.bandwidth_bytes_per_second == pytest.approx(2039e9 / 2)
+    assert gpu.bf16_flops == pytest.approx(312e12 * 3 / 8)
+    assert gpu.hourly_cents is None
+
+
+@pytest.mark.parametrize(
+    ("product", "memory", "gib", "share"),
+    [
+        ("NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", "9984", 9.75, 1 / 8),
+        ("NVIDIA-H100-80GB-HBM3-MIG-1g.20gb.me", "20096", 19.63, 2 / 8),
+        ("NVIDIA-H100-80GB-HBM3-MIG-7g.80gb", "81050", 79.15, 1),
+        ("NVIDIA-A30-MIG-2g.12gb", "11968", 11.69, 2 / 4),
+        ("NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", "", 9.31, 1 / 8),  # the decimal 10 GB of its name
+        ("NVIDIA-H100-80GB-HBM3-MIG-1g.10gb", "81559", 10, 1 / 8),  # the whole GPU's label: never more than 10 GiB
+    ],
+)
+def test_a_mig_instance_has_its_own_memory_and_its_share_of_the_bandwidth(
+    product: str, memory: str, gib: float, share: float
+) -> None:
+    (shape,) = build_inventory(take_snapshot([sliced(product, memory, 7)], []), OWNER).shapes
+    whole = kind_from_card(find_gpu(product.partition("-MIG-")[0]))
+    assert shape.gpu.driver_memory_bytes / GIB == pytest.approx(gib, abs=0.01)
+    assert shape.gpu.bandwidth_bytes_per_second == pytest.approx(whole.bandwidth_bytes_per_second * share)
+
+
+def test_mig_instances_of_the_strategy_mixed_are_left_out_and_whole_gpus_beside_them_are_not() -> None:
+    cut = offering(ready(nodes.gpu_node(nodes.H100_X8, name="cut")), **{"nvidia_com__mig-3g_40gb": "16"})
+    both = ready(nodes.gpu_node(nodes.H200_X8, name="both"), **{"nvidia.com/mig-1g.18gb.count": "7"})
+    both["status"]["allocatable"] |= {"nvidia.com/gpu": "4", "nvidia.com/mig-1g.18gb": "28"}
+    inventory = build_inventory(take_snapshot([cut, both], []), OWNER)
+    assert [(shape.gpu.id, shape.gpus_per_node) for shape in inventory.shapes] == [("h200-sxm", 4)]
+    (excluded,) = inventory.excluded
+    assert "nvidia.com/mig-3g.40gb (strategy mixed)" in excluded[1]
+
+
+@pytest.mark.parametrize(
+    ("resource", "labels", "name"),
+    [
+        ("amd_com__gpu", {"amd.com/gpu.product-name": "AMD_Instinct_MI300X"}, "AMD_Instinct_MI300X"),
+        ("habana_ai__gaudi", {}, "habana.ai/gaudi"),
+    ],
+)
+def test_gpus_of_other_vendors_are_named_and_left_out(resource: str, labels: dict[str, str], name: str) -> None:
+    node = offering(ready(nodes.cpu_node(), **labels), **{resource: "8"})
+    (excluded,) = build_inventory(take_snapshot([node], []), OWNER).excluded
+    assert excluded[0] == name
+    assert "are not planned with: how the engine runs on them is not known" in excluded[1]
+
+
+def test_a_node_that_only_its_cloud_has_labelled_is_named_after_that_label() -> None:
+    node = ready(nodes.cpu_node(), **{"cloud.google.com/gke-accelerator": "nvidia-l4"})
+    node["status"]["allocatable"]["nvidia.com/gpu"] = "1"
+    (excluded,) = build_inventory(take_snapshot([node], []), OWNER).excluded
+    assert excluded[0] == "nvidia-l4"
+    assert "install GPU feature discovery" in excluded[1]
 
 
 def test_nodes_that_take_no_pods_are_left_out_with_the_reason() -> None:

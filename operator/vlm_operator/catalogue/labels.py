@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 _SHARED = "-SHARED"
 _MIG = re.compile(r"^(?P<product>.+?)-MIG-(?P<profile>(?:\d+c\.)?\d+g\.\d+gb(?:[.+][\w.+-]+)?)$")
+_PROFILE = re.compile(r"(?:(?P<computes>\d+)c\.)?(?P<compute_slices>\d+)g\.(?P<gigabytes>\d+)gb")
 _DROPPED = re.compile(r"[^A-Za-z0-9\-_. ]")
 _BLANKS = re.compile(r"\s+")
 _VENDOR = "NVIDIA-"
@@ -22,6 +23,37 @@ class ProductLabel:
     product: str
     mig_profile: str | None
     shared: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigProfile:
+    """What the name of a MIG instance says.
+
+    Attributes:
+        compute_slices: Its share of the multiprocessors, of 7 (or of 4 where the GPU is cut into 4 at most).
+        memory_gigabytes: Its memory, rounded as names are; the label ``nvidia.com/gpu.memory`` has the true size.
+        shares_memory: Whether it is a compute instance, which shares the memory of its GPU instance with others.
+    """
+
+    compute_slices: int
+    memory_gigabytes: int
+    shares_memory: bool
+
+
+def parse_mig_profile(profile: str) -> MigProfile:
+    """Take the name of a MIG instance apart, such as ``3g.40gb``, ``1g.10gb.me`` or ``1c.3g.40gb``.
+
+    Raises:
+        ValueError: ``profile`` is no such name.
+    """
+    match = _PROFILE.match(profile)
+    if match is None:
+        raise ValueError(f"{profile!r} is no MIG profile; write for example 3g.40gb")
+    return MigProfile(
+        compute_slices=int(match["compute_slices"]),
+        memory_gigabytes=int(match["gigabytes"]),
+        shares_memory=match["computes"] is not None,
+    )
 
 
 def parse_product_label(label: str) -> ProductLabel:

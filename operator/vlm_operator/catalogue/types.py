@@ -155,10 +155,26 @@ class Offer(_Entry):
     provenance: Provenance
 
 
+class MigSupport(_Entry):
+    """Into how many instances MIG cuts a GPU at most, and into how many slices its memory: 8 where that is 7.
+
+    Source: NVIDIA Multi-Instance GPU User Guide, "Supported GPUs" and "Supported MIG Profiles".
+    """
+
+    max_instances: Annotated[int, Field(ge=1, le=7)]
+    provenance: Provenance
+
+    @property
+    def memory_slices(self) -> int:
+        """Equal parts of the memory, of which an instance holds some."""
+        return 8 if self.max_instances == 7 else self.max_instances
+
+
 class GpuCard(_Entry):
     """One GPU product with its datasheet and measured figures.
 
-    ``price`` is the cheapest GPU-hour over all ``offers``; :meth:`price_for` asks for a number of GPUs.
+    ``price`` is the cheapest GPU-hour over all ``offers``; :meth:`price_for` asks for a number of GPUs. ``mig`` is None
+    where the GPU cannot be cut into instances.
     """
 
     id: str
@@ -180,6 +196,7 @@ class GpuCard(_Entry):
     spec_provenance: Provenance
     labels: tuple[str, ...]
     labels_certainty: str
+    mig: MigSupport | None = None
     price: Price | None
     offers: tuple[Offer, ...] = ()
 

@@ -1,29 +1,38 @@
 """Nodes and the pods on them -> Inventory: the GPUs of the cluster, and how many are free for one owner.
 
 A resource's own pods count as free for it: they would make room for their successors, and a plan must not
-change because it was carried out. Nodes that cannot take pods now, and GPUs that are shared, sliced or not
+change because it was carried out. Nodes that cannot take pods now, and GPUs that are shared, of another vendor or not
 in the catalogue, are left out with the reason. Called by ``controller.reconcile``.
 """
 
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
+from vlm_operator.catalogue.labels import parse_product_label
 from vlm_operator.catalogue.load import find_gpu
 from vlm_operator.cluster.client import ClusterClient
 from vlm_operator.cluster.kinds import NODE, POD
 from vlm_operator.cluster.placement import ANYWHERE, Placement, Taint, blocking_taints
 from vlm_operator.errors import CatalogueError
 from vlm_operator.render.names import INSTANCE_LABEL, MANAGED_BY_LABEL, child_labels
-from vlm_operator.sizing.inventory import GpuKind, Inventory, NodeShape, kind_from_card
+from vlm_operator.sizing.inventory import GpuKind, GpuRefusal, Inventory, NodeShape, kind_from_label
 from vlm_operator.units import MIB, parse_quantity
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
 MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
 REPLICAS_LABEL: Final = "nvidia.com/gpu.replicas"
+SHARING_LABEL: Final = "nvidia.com/gpu.sharing-strategy"
+GKE_LABEL: Final = "cloud.google.com/gke-accelerator"
+SHARED_RESOURCE: Final = "nvidia.com/gpu.shared"
+"""What the device plug-in offers instead where sharing renames the resource."""
+SLICE_PREFIX: Final = "nvidia.com/mig-"
+"""Resources of MIG instances under the strategy ``mixed``."""
+OTHER_VENDORS: Final = {"amd.com/gpu": "amd.com/gpu.product-name", "habana.ai/gaudi": ""}
+"""Resources of GPUs that are not planned with, and the labels that name their products."""
 
 _UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 _MANAGER: Final = child_labels("")[MANAGED_BY_LABEL]
@@ -118,12 +127,19 @@ def _held(uses: Iterable[GpuUse]) -> Counter[str]:
 
 
 def _shape(kind: GpuKind, gpus: int, nodes: Sequence[GpuNode], held: Mapping[str, int]) -> NodeShape:
-    """Return one shape for nodes with as many GPUs of a kind; the smallest host counts for all."""
+    """Return one shape for nodes with as many GPUs of a kind; the smallest host counts for all.
+
+    MIG instances cannot reach each other, so each of them stands as a node with one GPU.
+    """
+    free = [max(gpus - held.get(node.name, 0), 0) for node in nodes]
+    if kind.mig_profile:
+        total = gpus * len(nodes)
+        free, gpus = [0] * (total - sum(free)) + [1] * sum(free), 1
     return NodeShape(
         gpu=kind,
         gpus_per_node=gpus,
-        nodes=len(nodes),
-        free_by_node=tuple(sorted(max(gpus - held.get(node.name, 0), 0) for node in nodes)),
+        nodes=len(free),
+        free_by_node=tuple(sorted(free)),
         cpu_cores=min(node.cpu_cores for node in nodes),
         host_memory_bytes=min(node.memory_bytes for node in nodes),
     )
@@ -138,42 +154,70 @@ def read_node(node: Document) -> GpuNode | None:
     metadata, status = node["metadata"], node.get("status", {})
     labels = metadata.get("labels") or {}
     allocatable = status.get("allocatable") or {}
+    offered = {name for name, amount in allocatable.items() if parse_quantity(amount)}
     product = labels.get(PRODUCT_LABEL, "")
     gpus = int(parse_quantity(allocatable.get(GPU_RESOURCE, 0)))
-    if not gpus and not product:
+    if not product and not any(name.startswith("nvidia.com/") or name in OTHER_VENDORS for name in offered):
         return None
-    kind = _find_kind(product, labels.get(MEMORY_LABEL, ""))
+    found = _find_kind(product, labels.get(MEMORY_LABEL, ""))
+    kind = found if isinstance(found, GpuKind) else None
+    reasons = _reasons(node, offered, gpus, found.message if isinstance(found, GpuRefusal) else "")
     return GpuNode(
         name=metadata["name"],
-        product=product or "unlabelled GPU",
+        product=product or _name_unlabelled(labels, offered),
         gpus=gpus,
         kind=kind,
         cpu_cores=int(parse_quantity(allocatable.get("cpu", 0))),
         memory_bytes=int(parse_quantity(allocatable.get("memory", 0))),
         taints=blocking_taints(node),
         labels=tuple(sorted(labels.items())),
-        excluded=next(_reasons(node, labels, gpus, kind), ""),
+        excluded=next(reasons, ""),
     )
 
 
-def _reasons(node: Document, labels: Mapping[str, str], gpus: int, kind: GpuKind | None) -> Iterator[str]:
+def _name_unlabelled(labels: Mapping[str, str], offered: Iterable[str]) -> str:
+    """Return how others than NVIDIA's feature discovery call the GPU, else the resource that it is offered as."""
+    names = [labels.get(label, "") or resource for resource, label in OTHER_VENDORS.items() if resource in offered]
+    return labels.get(GKE_LABEL, "") or next(iter(names), "unlabelled GPU")
+
+
+def _reasons(node: Document, offered: Iterable[str], gpus: int, refusal: str) -> Iterator[str]:
     """Yield why the node cannot be planned with, the most telling reason first."""
-    product = labels.get(PRODUCT_LABEL, "")
-    spec = node.get("spec", {})
-    if not product:
+    labels = node["metadata"].get("labels") or {}
+    others = sorted(name for name in offered if name in OTHER_VENDORS)
+    slices = sorted(name for name in offered if name.startswith(SLICE_PREFIX))
+    if others and not gpus:
+        yield f"GPUs offered as {others[0]} are not planned with: how the engine runs on them is not known"
+    if not labels.get(PRODUCT_LABEL):
         yield f"the node has no {PRODUCT_LABEL} label; install GPU feature discovery"
-    if "-MIG-" in product or (not gpus and any(key.startswith("nvidia.com/mig-") for key in labels)):
-        yield "the GPU is cut into MIG slices, which cannot be planned with yet"
-    if product.endswith("-SHARED") or int(labels.get(REPLICAS_LABEL) or 0) > 1:
-        yield "the GPU is shared between pods (time-slicing or MPS), so its memory cannot be promised"
+    if slices and not gpus:
+        yield f"its MIG instances are offered as {slices[0]} (strategy mixed); offer them as {GPU_RESOURCE} (single)"
+    if sharing := _find_sharing(labels, offered):
+        yield sharing
     if not gpus:
         yield f"the node offers no {GPU_RESOURCE}; is the device plug-in running?"
-    if kind is None:
-        yield "the GPU is not in the catalogue"
+    if refusal:
+        yield refusal
     if not _is_ready(node):
         yield "the node is not ready"
-    if spec.get("unschedulable"):
+    if node.get("spec", {}).get("unschedulable"):
         yield "the node is cordoned"
+
+
+def _find_sharing(labels: Mapping[str, str], offered: Iterable[str]) -> str:
+    """Return that the node's GPUs are shared, by how many pods and how; empty where they are not.
+
+    A whole GPU's replicas are 1, or 0 where the plug-in has no sharing configuration. The product's ``-SHARED`` is
+    missing where the resource was renamed, so the other signs count as well.
+    """
+    replicas = labels.get(REPLICAS_LABEL, "")
+    strategy = labels.get(SHARING_LABEL, "none")
+    many = replicas.isdigit() and int(replicas) > 1
+    label = parse_product_label(labels.get(PRODUCT_LABEL, ""))
+    if not (many or label.shared or strategy != "none" or SHARED_RESOURCE in offered):
+        return ""
+    how = f"{strategy}, up to {replicas} pods" if many and strategy != "none" else "time-slicing or MPS"
+    return f"the GPU is shared between pods ({how}), so its memory cannot be promised; offer it whole or cut by MIG"
 
 
 def _is_ready(node: Document) -> bool:
@@ -181,25 +225,18 @@ def _is_ready(node: Document) -> bool:
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
-def _find_kind(product: str, memory_mib: str) -> GpuKind | None:
-    """Return the catalogue's kind under the node's own label, made smaller where that reports less memory."""
+def _find_kind(product: str, memory_mib: str) -> GpuKind | GpuRefusal:
+    """Return the catalogue's kind under the node's own label, of the memory that the label reports."""
+    label = parse_product_label(product)
     try:
-        card = find_gpu(product)
+        card = find_gpu(label.product)
     except CatalogueError:
-        return None
+        known = "-MIG-" not in product or label.mig_profile
+        return GpuRefusal(message="the GPU is not in the catalogue" if known else "the node's MIG instances differ")
     if card.vendor != "nvidia" or card.driver_memory_mib is None or card.bandwidth_gb_per_second is None:
-        return None
-    kind = replace(kind_from_card(card), product=product)
-    reported = int(memory_mib) * MIB if memory_mib.isdigit() else kind.driver_memory_bytes
-    if not 0 < reported < kind.driver_memory_bytes:
-        return kind
-    engine = kind.engine_memory_bytes * reported // kind.driver_memory_bytes
-    return replace(
-        kind,
-        driver_memory_bytes=reported,
-        engine_memory_bytes=engine // MIB * MIB,
-        engine_memory_certainty="estimated",
-    )
+        return GpuRefusal(message="too little is known of the GPU to plan with it")
+    reported = int(memory_mib) * MIB if memory_mib.isdigit() else None
+    return kind_from_label(card, label, product, reported)
 
 
 def _read_use(pod: Document) -> GpuUse | None:

@@ -1,9 +1,10 @@
 """GPU kinds and node shapes that could be had. Built from cluster nodes, a file or the catalogue."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from vlm_operator.catalogue.types import GpuCard
+from vlm_operator.catalogue.labels import MigProfile, ProductLabel, parse_mig_profile
+from vlm_operator.catalogue.types import GpuCard, MigSupport
 from vlm_operator.errors import CatalogueError
 from vlm_operator.units import GIB, MIB
 
@@ -22,7 +23,8 @@ class GpuKind:
 
     ``engine_memory_bytes`` is CUDA's total, which multiplies with the utilization; ``driver_memory_bytes``
     is what the driver (and the ``nvidia.com/gpu.memory`` label) reports. ``hourly_cents`` None means that
-    the price is unknown.
+    the price is unknown. ``mig_profile`` names the instance where the kind is one, and is empty for a whole GPU;
+    instances cannot reach each other, so one replica takes one of them.
     """
 
     id: str
@@ -39,6 +41,14 @@ class GpuKind:
     link_bytes_per_second: float | None
     hourly_cents: float | None
     price_note: str = ""
+    mig_profile: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRefusal:
+    """Why a GPU that the catalogue knows cannot be planned with as it is offered."""
+
+    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +116,76 @@ def kind_from_card(card: GpuCard) -> GpuKind:
         link_bytes_per_second=_times(card.link_gb_per_second_bidirectional, 1e9),
         hourly_cents=_times(card.price.usd_per_gpu_hour if card.price else None, 100),
         price_note=_price_note(card),
+    )
+
+
+def kind_from_label(
+    card: GpuCard, label: ProductLabel, product: str, reported_bytes: int | None
+) -> GpuKind | GpuRefusal:
+    """Return the GPU as a node offers it: whole, smaller than usual, or a MIG instance; or why it cannot be had.
+
+    Args:
+        card: The catalogue's card of ``label.product``.
+        label: The product label, taken apart.
+        product: The product label as it stands, which pods select nodes by.
+        reported_bytes: What the node's label says of one GPU's, or one instance's, memory; None where it says nothing.
+    """
+    if label.shared:
+        return GpuRefusal(
+            message="the GPU is shared between pods (time-slicing or MPS), so its memory cannot be promised; "
+            "offer it whole, or cut into MIG instances"
+        )
+    kind = replace(kind_from_card(card), product=product)
+    if label.mig_profile is None:
+        return _with_memory(kind, reported_bytes) if reported_bytes else kind
+    profile = parse_mig_profile(label.mig_profile)
+    if card.mig is None:
+        return GpuRefusal(message=f"the catalogue knows no MIG instances of {card.display_name}")
+    if profile.shares_memory:
+        return GpuRefusal(
+            message=f"{label.mig_profile} shares the memory of its GPU instance with other compute instances, so it "
+            "cannot be promised; cut one compute instance from each GPU instance"
+        )
+    return _instance(kind, card.mig, label.mig_profile, profile, reported_bytes)
+
+
+def _with_memory(kind: GpuKind, reported_bytes: int) -> GpuKind:
+    """Return ``kind`` with less memory where its driver reports less, the engine's share of it kept."""
+    if reported_bytes >= kind.driver_memory_bytes:
+        return kind
+    engine = kind.engine_memory_bytes * reported_bytes // kind.driver_memory_bytes
+    return replace(
+        kind,
+        driver_memory_bytes=reported_bytes,
+        engine_memory_bytes=engine // MIB * MIB,
+        engine_memory_certainty="estimated",
+    )
+
+
+def _instance(kind: GpuKind, mig: MigSupport, name: str, profile: MigProfile, reported_bytes: int | None) -> GpuKind:
+    """Return one MIG instance of ``kind``.
+
+    Its memory is what the label reports, and no more GiB than its name has GB; without a label, that many decimal GB,
+    which the driver's figure never falls below. Bandwidth follows the memory slices. Multiprocessors are counted as if
+    the memory slices shared them (1g is 14 of an A100's 108). No price is known for an instance.
+    """
+    named = profile.memory_gigabytes
+    size = min(reported_bytes or named * 10**9, named * GIB, kind.driver_memory_bytes - 1)
+    smaller = _with_memory(kind, size)
+    slices = max(1, round(mig.memory_slices * smaller.driver_memory_bytes / kind.driver_memory_bytes))
+    compute = profile.compute_slices / mig.memory_slices
+    return replace(
+        smaller,
+        id=f"{kind.id}-mig-{name}",
+        display_name=f"{kind.display_name} MIG {name}",
+        mig_profile=name,
+        engine_memory_certainty="estimated",
+        bandwidth_bytes_per_second=kind.bandwidth_bytes_per_second * slices / mig.memory_slices,
+        bf16_flops=_times(kind.bf16_flops, compute),
+        fp8_flops=_times(kind.fp8_flops, compute),
+        link_bytes_per_second=None,
+        hourly_cents=None,
+        price_note="price of a MIG instance unknown",
     )
 
 

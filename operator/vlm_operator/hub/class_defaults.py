@@ -32,10 +32,9 @@ def complete_config(config: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[st
             else:
                 continue
         model_type = str(section.get("model_type") or (fallback.model_type if fallback else ""))
-        part = defaults.parts.get(model_type)
-        named = {"model_type": model_type} if model_type else {}
+        part = defaults.parts.get(fallback.model_type if fallback and fallback.fixed else model_type)
         values = part.values if part else {}
-        completed[key] = {**values, **named, **{k: v for k, v in section.items() if k != "model_type"}}
+        completed[key] = {**values, **section, **({"model_type": model_type} if model_type else {})}
         if part and set(values) - set(section):
             used.append(part.source)
     return completed, tuple(used)

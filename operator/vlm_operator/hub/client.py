@@ -112,7 +112,7 @@ def _read_header(transport: Transport, commit: str, name: str) -> tuple[StoredTe
     start = transport.read_range(commit, name, 0, _FIRST_BYTES)
     try:
         end = LENGTH_BYTES + header_bytes(start)
-        if len(start) < end:
+        if len(start) < end and len(start) == _FIRST_BYTES:  # else the file ends here
             start += transport.read_range(commit, name, len(start), end)
         return parse_header(start, end)
     except HeaderError as error:

@@ -46,7 +46,7 @@ class PatchShape(NamedTuple):
     min_patches: int
     max_patches: int
     reaches_least: bool
-    """Whether enlarging ends at or above the least number (Isaac), not at or below it (Phi-4)."""
+    """Whether enlarging ends at or above the least number (Isaac), not at or below it (Phi-4, a patch a token)."""
     max_pixels: int | None = None
 
 

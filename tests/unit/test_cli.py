@@ -252,6 +252,21 @@ def test_an_inventory_file_limits_the_gpus(tmp_path: Path, capsys: pytest.Captur
     assert document["estimate"]["hourlyCostCents"] % 50 == 0
 
 
+def test_an_inventory_file_may_hold_mig_instances_but_no_shared_gpus(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inventory = tmp_path / "gpus.yaml"
+    slices = "- {gpu: NVIDIA-H100-80GB-HBM3-MIG-3g.40gb, gpusPerNode: 2, nodes: 4}\n"
+    inventory.write_text(slices)
+    file = write(tmp_path, a_document())
+    assert main(["plan", "-f", file, "--inventory", str(inventory), "-o", "json"]) == 0
+    plan = json.loads(capsys.readouterr().out)["plan"]
+    assert (plan["accelerator"], plan["tensorParallelSize"]) == ("NVIDIA-H100-80GB-HBM3-MIG-3g.40gb", 1)
+    inventory.write_text(slices + "- {gpu: NVIDIA-L4-SHARED, gpusPerNode: 4}\n")
+    assert main(["plan", "-f", file, "--inventory", str(inventory)]) == 2
+    assert "shared between pods" in capsys.readouterr().err
+
+
 def test_every_problem_of_an_inventory_file_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     inventory = tmp_path / "gpus.yaml"
     inventory.write_text("- {gpu: L40, gpusPerNode: 0, node: 2}\n- {gpu: NVIDIA-L40X, gpusPerNode: 1}\n- 5\n")

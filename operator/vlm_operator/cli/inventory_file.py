@@ -6,11 +6,12 @@ from typing import Any
 
 import yaml
 
+from vlm_operator.catalogue.labels import parse_product_label
 from vlm_operator.catalogue.load import find_gpu
 from vlm_operator.cli.inputs import SourcedInputError, display_name, read_text
 from vlm_operator.errors import CatalogueError, InputError, Problem
 from vlm_operator.planning import catalogue_inventory
-from vlm_operator.sizing.inventory import GpuKind, Inventory, NodeShape
+from vlm_operator.sizing.inventory import GpuKind, GpuRefusal, Inventory, NodeShape, kind_from_label, node_shape
 
 _FIELDS = {"gpu", "gpusPerNode", "nodes", "hourlyCents"}
 _EXAMPLE = "- {gpu: NVIDIA-L40S, gpusPerNode: 4, nodes: 2}"
@@ -91,27 +92,30 @@ def _whole(value: Any) -> bool:
 
 
 def _find_kind(name: str, kinds: dict[str, GpuKind], path: str, problems: list[Problem]) -> GpuKind | None:
+    label = parse_product_label(name)
     try:
-        card = find_gpu(name)
+        card = find_gpu(label.product)
     except CatalogueError as error:
         problems.append(Problem(path=path, message=str(error)))
         return None
     if card.id not in kinds:
         message = f"{name!r} is in the catalogue, but too little is known of it to plan with"
         problems.append(Problem(path=path, message=message))
-    return kinds.get(card.id)
+        return None
+    if name == card.id:
+        return kinds[card.id]
+    kind = kind_from_label(card, label, name)
+    if isinstance(kind, GpuRefusal):
+        problems.append(Problem(path=path, message=f"{name!r}: {kind.message}"))
+        return None
+    return kind
 
 
 def _shape(entry: dict[str, Any], kind: GpuKind) -> NodeShape:
     if "hourlyCents" in entry:
         kind = dataclasses.replace(kind, hourly_cents=float(entry["hourlyCents"]), price_note="inventory file")
     nodes = entry.get("nodes")
-    return NodeShape(
-        gpu=kind,
-        gpus_per_node=entry["gpusPerNode"],
-        nodes=nodes,
-        free_by_node=None if nodes is None else (entry["gpusPerNode"],) * nodes,
-    )
+    return node_shape(kind, entry["gpusPerNode"], None if nodes is None else (entry["gpusPerNode"],) * nodes)
 
 
 def _wrong(source: str, problems: list[Problem]) -> InputError:

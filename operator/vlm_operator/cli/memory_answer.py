@@ -41,6 +41,9 @@ class Asked:
 
     def launch(self) -> Launched | LaunchRefusal:
         """Return the server's memory, or the first rule that it breaks."""
+        if self.gpu.mig_profile and self.flags.tensor_parallel_size > 1:
+            message = f"{self.gpu.display_name}: MIG instances cannot reach each other; ask for --tp 1"
+            return LaunchRefusal(reason="SeparateInstances", message=message)
         if self.gpus_per_node is not None and self.flags.tensor_parallel_size > self.gpus_per_node:
             message = (
                 f"tensor parallel size {self.flags.tensor_parallel_size}: one node has at most "

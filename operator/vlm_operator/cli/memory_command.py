@@ -3,14 +3,15 @@
 import argparse
 from typing import NoReturn
 
+from vlm_operator.catalogue.labels import parse_product_label
 from vlm_operator.catalogue.load import find_gpu, find_model, memory_calibration
-from vlm_operator.catalogue.types import ModelCard
+from vlm_operator.catalogue.types import GpuCard, ModelCard
 from vlm_operator.cli import output
 from vlm_operator.cli.memory_answer import Asked, bind_model
 from vlm_operator.cli.memory_arguments import given_options
 from vlm_operator.cli.token_answer import no_cap_message
 from vlm_operator.errors import InputError, Problem
-from vlm_operator.sizing.inventory import kind_from_card
+from vlm_operator.sizing.inventory import GpuKind, GpuRefusal, kind_from_card, kind_from_label
 from vlm_operator.sizing.launch import ENGINE_UTILIZATION_PERCENT, Launched, LaunchFlags
 from vlm_operator.sizing.tokens.registry import bind_rule, refuse_dropped
 from vlm_operator.sizing.tokens.types import ImageRule, ServerSettings, TokenRefusal
@@ -33,7 +34,7 @@ def run_memory(arguments: argparse.Namespace) -> int:
 
 def _asked(arguments: argparse.Namespace) -> Asked:
     card = find_model(arguments.model)
-    gpu_card = find_gpu(arguments.gpu)
+    gpu_card, gpu = _find_gpu(arguments.gpu)
     settings = ServerSettings(
         mm_processor_kwargs=arguments.processor_kwargs,
         hf_overrides=arguments.hf_overrides,
@@ -55,11 +56,21 @@ def _asked(arguments: argparse.Namespace) -> Asked:
         options=given_options(arguments),
         card=card,
         model=bind_model(card, rule, videos=arguments.videos_per_request > 0),
-        gpu=kind_from_card(gpu_card),
+        gpu=gpu,
         gpus_per_node=gpu_card.max_gpus_per_node,
         flags=flags,
         calibration=memory_calibration(),
     )
+
+
+def _find_gpu(name: str) -> tuple[GpuCard, GpuKind]:
+    """Return the card and the kind under a catalogue id or a product label, that of a MIG instance included."""
+    label = parse_product_label(name)
+    card = find_gpu(label.product)
+    kind = kind_from_card(card) if name == card.id else kind_from_label(card, label, name)
+    if isinstance(kind, GpuRefusal):
+        _wrong(f"--gpu {name}: {kind.message}")
+    return card, kind
 
 
 def _rule(card: ModelCard, settings: ServerSettings) -> ImageRule:

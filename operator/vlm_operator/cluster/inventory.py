@@ -8,7 +8,7 @@ in the catalogue, are left out with the reason. Called by ``controller.reconcile
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from vlm_operator.catalogue.labels import parse_product_label
@@ -18,7 +18,7 @@ from vlm_operator.cluster.kinds import NODE, POD
 from vlm_operator.cluster.placement import ANYWHERE, Placement, Taint, blocking_taints
 from vlm_operator.errors import CatalogueError
 from vlm_operator.render.names import INSTANCE_LABEL, MANAGED_BY_LABEL, child_labels
-from vlm_operator.sizing.inventory import GpuKind, GpuRefusal, Inventory, NodeShape, kind_from_label
+from vlm_operator.sizing.inventory import GpuKind, GpuRefusal, Inventory, NodeShape, kind_from_label, node_shape
 from vlm_operator.units import MIB, parse_quantity
 
 GPU_RESOURCE: Final = "nvidia.com/gpu"
@@ -127,19 +127,9 @@ def _held(uses: Iterable[GpuUse]) -> Counter[str]:
 
 
 def _shape(kind: GpuKind, gpus: int, nodes: Sequence[GpuNode], held: Mapping[str, int]) -> NodeShape:
-    """Return one shape for nodes with as many GPUs of a kind; the smallest host counts for all.
-
-    MIG instances cannot reach each other, so each of them stands as a node with one GPU.
-    """
-    free = [max(gpus - held.get(node.name, 0), 0) for node in nodes]
-    if kind.mig_profile:
-        total = gpus * len(nodes)
-        free, gpus = [0] * (total - sum(free)) + [1] * sum(free), 1
-    return NodeShape(
-        gpu=kind,
-        gpus_per_node=gpus,
-        nodes=len(free),
-        free_by_node=tuple(sorted(free)),
+    """Return one shape for nodes with as many GPUs of a kind; the smallest host counts for all."""
+    return replace(
+        node_shape(kind, gpus, [max(gpus - held.get(node.name, 0), 0) for node in nodes]),
         cpu_cores=min(node.cpu_cores for node in nodes),
         host_memory_bytes=min(node.memory_bytes for node in nodes),
     )

@@ -1,5 +1,6 @@
 """GPU kinds and node shapes that could be had. Built from cluster nodes, a file or the catalogue."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -82,6 +83,20 @@ class Inventory:
     source: Literal["cluster", "file", "catalogue"] = "catalogue"
 
 
+def node_shape(gpu: GpuKind, gpus_per_node: int, free_by_node: Sequence[int] | None) -> NodeShape:
+    """Return nodes with so many GPUs each, of which ``free_by_node`` are free; None means nodes as wanted, all free.
+
+    MIG instances cannot reach each other, so each of them stands as a node with one GPU.
+    """
+    if free_by_node is None:
+        return NodeShape(gpu=gpu, gpus_per_node=1 if gpu.mig_profile else gpus_per_node)
+    free = sorted(free_by_node)
+    if gpu.mig_profile:
+        taken = gpus_per_node * len(free) - sum(free)
+        gpus_per_node, free = 1, [0] * taken + [1] * sum(free)
+    return NodeShape(gpu=gpu, gpus_per_node=gpus_per_node, nodes=len(free), free_by_node=tuple(free))
+
+
 def kind_from_card(card: GpuCard) -> GpuKind:
     """The GPU of a catalogue card as the sizing engine sees it.
 
@@ -120,7 +135,7 @@ def kind_from_card(card: GpuCard) -> GpuKind:
 
 
 def kind_from_label(
-    card: GpuCard, label: ProductLabel, product: str, reported_bytes: int | None
+    card: GpuCard, label: ProductLabel, product: str, reported_bytes: int | None = None
 ) -> GpuKind | GpuRefusal:
     """Return the GPU as a node offers it: whole, smaller than usual, or a MIG instance; or why it cannot be had.
 

@@ -8,6 +8,20 @@ from typing import Any
 from tests.conformance.families import Group
 from vlm_operator.sizing.tokens import ServerSettings
 
+_QWEN2 = {"min_pixels": 3136, "max_pixels": 12845056, "patch_size": 14, "merge_size": 2}
+_VISION2 = {"patch_size": 14, "spatial_merge_size": 2}
+_SIGLIP = {"model_type": "siglip_vision_model", "image_size": 384, "patch_size": 14}
+_CANVASES = [[384 * rows, 384 * columns] for rows in range(1, 7) for columns in range(1, 7)]
+_ANYRES = {"vision_config": _SIGLIP, "vision_feature_select_strategy": "full", "image_grid_pinpoints": _CANVASES}
+_CHAT = {
+    "vision_config": {"image_size": 448, "patch_size": 14},
+    "force_image_size": 448,
+    "downsample_ratio": 0.5,
+    "dynamic_image_size": True,
+    "use_thumbnail": True,
+    "min_dynamic_patch": 1,
+    "max_dynamic_patch": 12,
+}
 FAMILIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "alpamayo2": (
         "Alpamayo2Super",
@@ -109,6 +123,61 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {},
     ),
     "siglip": ("SiglipModel", {"vision_config": {"image_size": 384, "patch_size": 14}}, {"size": 384}),
+    "bee": ("BeeForConditionalGeneration", _ANYRES, {}),
+    "colmodernvbert": (
+        "ColModernVBertForRetrieval",
+        {"vision_config": {"image_size": 512, "patch_size": 16}, "pixel_shuffle_factor": 4},
+        {"size": {"longest_edge": 2048}, "max_image_size": {"longest_edge": 512}},
+    ),
+    "cosmos3_edge": (
+        "Cosmos3EdgeForConditionalGeneration",
+        {"vision_config": {"patch_size": 16, "spatial_merge_size": 2}},
+        {"patch_size": 16, "merge_size": 2, "size": {"shortest_edge": 65536, "longest_edge": 16777216}},
+    ),
+    "dots3_note": ("Dots3NoteForCausalLM", {}, {"vision_config": _QWEN2}),
+    "eagle2_5": ("Eagle2_5_VLForConditionalGeneration", _CHAT, {}),
+    "gemma4_unified": ("Gemma4UnifiedForConditionalGeneration", {"vision_config": {"num_soft_tokens": 280}}, {}),
+    "granite4_vision": (
+        "Granite4VisionForConditionalGeneration",
+        {**_ANYRES, "vision_config": {**_SIGLIP, "patch_size": 16}, "downsample_rate": "4/8"},
+        {
+            "size": {"height": 384, "width": 384},
+            "crop_size": {"height": 384, "width": 384},
+            "image_grid_pinpoints": _CANVASES,
+        },
+    ),
+    "h2ovl": ("H2OVLChatModel", {**_CHAT, "max_dynamic_patch": 6, "use_msac": True}, {}),
+    "kanana_v": ("KananaVForConditionalGeneration", {"vision_config": _VISION2}, _QWEN2),
+    "llama_nemotron_embed": (
+        "LlamaNemotronVLModel",
+        {
+            "force_image_size": 512,
+            "downsample_ratio": 0.5,
+            "use_thumbnail": True,
+            "vision_config": {"patch_size": 16},
+        },
+        {"max_input_tiles": 6},
+    ),
+    "llava_onevision2": ("LlavaOnevision2ForConditionalGeneration", {"vision_config": _VISION2}, _QWEN2),
+    "mimo_omni": (
+        "MiMoV2OmniForCausalLM",
+        {"vision_config": {"patch_size": 16, "spatial_merge_size": 2}},
+        {},
+    ),
+    "minicpm_v_4_7": (
+        "MiniCPMV4_7ForConditionalGeneration",
+        {"image_size": 448},
+        {"patch_size": 14, "max_slice_nums": 9, "scale_resolution": 448, "slice_mode": True},
+    ),
+    "minimax_m3": (
+        "MiniMaxM3SparseForConditionalGeneration",
+        {"vision_config": _VISION2},
+        {"patch_size": 14, "merge_size": 2, "max_pixels": 12845056},
+    ),
+    "opencua": ("OpenCUAForConditionalGeneration", {"vision_config": _VISION2}, _QWEN2),
+    "qianfan_ocr": ("QianfanOCRForConditionalGeneration", _CHAT, {}),
+    # Without the checkpoint's larger canvases: the engine's dummy fills the largest, which a request could not.
+    "r_4b": ("RForConditionalGeneration", {**_ANYRES, "image_grid_pinpoints": _CANVASES[:3]}, {}),
 }
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.vectors import DATA
+from tools.generate_architectures import architectures_page
 from vlm_operator.sizing.tokens import BUILDERS, TokenRefusal, bind_rule
 from vlm_operator.sizing.tokens.registry import UNCOUNTED, refuse_dropped
 from vlm_operator.sizing.tokens.uncounted import DROPPED, IMAGELESS, OTHER_NAMES, UNSERVABLE
@@ -82,3 +83,17 @@ def test_a_refusal_says_why_and_what_to_do(architecture: str, reason: str, words
     assert refusal.reason == reason
     for word in words:
         assert word in refusal.message
+
+
+def test_the_reference_names_every_architecture_once() -> None:
+    page = architectures_page()
+    for name in {*ENGINE["takes_images"], *ENGINE["takes_no_images"], *BUILDERS, *DROPPED, *UNSERVABLE}:
+        assert page.count(f"| `{name}` |") == 1 + (name in BUILDERS and name in {*DROPPED, *UNSERVABLE}), name
+
+
+def test_the_reference_says_what_caps_tokens() -> None:
+    page = architectures_page()
+    assert "| `Qwen2VLForConditionalGeneration` | `native_grid` | `mm_processor_kwargs.max_pixels` |" in page
+    assert "| `DeepseekV4ForConditionalGeneration` | `row_ends` | `hf_overrides.vision_max_n_token` |" in page
+    assert "| `InternVLChatModel` | `tiles_internvl` | `hf_overrides.max_dynamic_patch` |" in page
+    assert "| `KimiK25ForConditionalGeneration` | `patch_limit` | no setting |" in page

@@ -6,7 +6,8 @@
     ├── InputError        what the user wrote cannot be used; carries every problem, not only the first
     ├── CatalogueError    our own data is wrong or lacks an entry
     ├── RenderError       a template or flag list came out unusable
-    └── ClusterError      the API server refused or could not be reached
+    ├── ClusterError      the API server refused or could not be reached
+    └── HubError          the model hub did not answer a command (the operator tells it as a condition instead)
 
 An outcome that can be expected (a plan that does not fit, an image that the engine refuses) is a value,
 not an exception: see ``sizing.plan.NoFit`` and ``sizing.tokens.TokenRefusal``.
@@ -43,6 +44,10 @@ class CatalogueError(VlmOperatorError):
 
 class RenderError(VlmOperatorError):
     """A manifest could not be rendered into a valid object."""
+
+
+class HubError(VlmOperatorError):
+    """The model hub did not answer."""
 
 
 class ClusterError(VlmOperatorError):

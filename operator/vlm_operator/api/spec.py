@@ -24,6 +24,8 @@ Side = Annotated[int, whole(1, MAX_IMAGE_SIDE)]
 Weight = Annotated[int, whole(1, 1_000_000)]
 Tokens = Annotated[int, whole(1, MAX_TOKENS)]
 Product = Annotated[str, Field(min_length=1, max_length=128)]
+Quantization = Literal["none", "fp8", "int8", "awq", "gptq", "int4", "nvfp4"]
+KVCacheDtype = Literal["auto", "fp8"]
 SecretKey = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._A-Za-z0-9]+$")]
 
 
@@ -94,12 +96,26 @@ class Model(ApiModel):
         None
     )
     """revision is a commit, tag or branch; a commit is recommended. Default: the hub's main branch."""
+    source: Literal["Catalogue", "Hub", "ConfigMap"] | None = None
+    """source says where the model's architecture and sizes come from: what this release knows, the model hub, or a
+    ConfigMap. Default: Catalogue for a model that it has, else Hub."""
+    config_map_name: Name | None = None
+    """configMapName is a ConfigMap of the same namespace with the model's config.json, preprocessor_config.json and so
+    on, by file name. Required with source ConfigMap."""
     trust_remote_code: bool = False
     """trustRemoteCode lets the engine run code from the model's repository. Default: false."""
     token_secret_ref: TokenSecretRef | None = None
     """tokenSecretRef names the secret with the hub's token. Default: no token, enough for public models."""
     storage: Storage | None = None
     """storage says where the weights lie. Default: each pod downloads them to its own disk."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="has(self.configMapName) == (has(self.source) && self.source == 'ConfigMap')",
+            message="configMapName and source ConfigMap go together; set both, or neither",
+            field="configMapName",
+            holds=lambda it: (it.config_map_name is not None) == (it.source == "ConfigMap"),
+        ),
+    )
 
 
 class ImageCount(ApiModel):
@@ -271,6 +287,12 @@ class Quality(ApiModel):
     Default: no declared image is made smaller than the model's own settings make it."""
     min_image_tokens: Annotated[int, whole(1, 1_000_000)] | None = None
     """minImageTokens is how many tokens a cap must leave of an image that has as many. Default: no such floor."""
+    allowed_quantizations: Annotated[tuple[Quantization, ...], Field(max_length=8)] = ()
+    """allowedQuantizations are the formats that the weights may have; a published checkpoint of the same model in one
+    of them is taken where it makes the plan cheaper. Default: the model as it was published."""
+    allowed_kv_cache_dtypes: Annotated[tuple[KVCacheDtype, ...], Field(alias="allowedKVCacheDtypes", max_length=2)] = ()
+    """allowedKVCacheDtypes are the element types that the KV cache may have; fp8 is taken where it makes the plan
+    cheaper. Default: auto, which is what the model was published with."""
 
 
 class Accelerators(ApiModel):

@@ -16,7 +16,17 @@ import yaml
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from vlm_operator.catalogue.labels import spellings
-from vlm_operator.catalogue.types import EngineCard, GpuCard, Licence, MemoryCalibration, ModelCard
+from vlm_operator.catalogue.types import (
+    ClassDefaults,
+    EngineCard,
+    GpuCard,
+    KernelSpeeds,
+    LatencyCalibration,
+    LatencyFigures,
+    Licence,
+    MemoryCalibration,
+    ModelCard,
+)
 from vlm_operator.errors import CatalogueError
 
 _MOST_NAMES = 3
@@ -117,9 +127,23 @@ def find_engine(version: str) -> EngineCard:
 
 
 @cache
+def class_defaults() -> ClassDefaults:
+    """The defaults of configuration classes, for what sparse config.json files leave out."""
+    return _parse("class_defaults.yaml", ClassDefaults.model_validate)
+
+
+@cache
 def memory_calibration() -> MemoryCalibration:
     """The calibrated constants of the memory model."""
     return _read("calibration", "memory", MemoryCalibration)
+
+
+@cache
+def latency_calibration() -> LatencyCalibration:
+    """The calibrated figures of the latency model and the kernel tables of every GPU that has them."""
+    figures = _read("calibration", "latency", LatencyFigures)
+    kernels = _parse("calibration/kernels.yaml", TypeAdapter(tuple[KernelSpeeds, ...]).validate_python)
+    return LatencyCalibration(**{name: getattr(figures, name) for name in LatencyFigures.model_fields}, kernels=kernels)
 
 
 @cache
@@ -234,6 +258,8 @@ def validate_all() -> list[str]:
             problems.append(str(error))
     try:
         memory_calibration()
+        latency_calibration()
+        class_defaults()
         for stem in _stems("engines"):
             find_engine(stem.removeprefix("vllm-"))
         prefixes = [prefix for entry in all_licences() for prefix in entry.prefixes]

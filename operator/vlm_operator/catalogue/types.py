@@ -1,6 +1,6 @@
 """Frozen types of the catalogue files. Every group of figures carries its source and its certainty."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -18,8 +18,21 @@ class Provenance(_Entry):
     certainty: str
 
 
+class StoredTensor(NamedTuple):
+    """One tensor of a checkpoint as the header of its file lists it; ``dtype`` is the format's name, such as BF16."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    size_bytes: int
+
+
 class ModelCard(_Entry):
-    """One checkpoint: the exact config.json and processor values, and where they come from."""
+    """One checkpoint: the exact config.json and processor values, and where they come from.
+
+    ``quantised_as`` are the ids of published checkpoints that hold the same model in a smaller format. A card that was
+    made of a model's own files also has their commit as ``revision``, and the checkpoint's ``tensors``.
+    """
 
     id: str
     architecture: str
@@ -32,7 +45,10 @@ class ModelCard(_Entry):
     dtype: str
     served: bool
     last_engine_version: str | None = None
+    quantised_as: tuple[str, ...] = ()
     remembered_fields: tuple[str, ...] = ()
+    revision: str = ""
+    tensors: tuple[StoredTensor, ...] = ()
 
 
 EU_MEMBERS = frozenset(
@@ -65,6 +81,40 @@ class Licence(_Entry):
         if jurisdiction in EU_MEMBERS:
             return bool(excluded & {jurisdiction, "EU"})
         return jurisdiction in excluded or (jurisdiction == "EU" and bool(excluded & EU_MEMBERS))
+
+
+class PartDefaults(_Entry):
+    """Defaults of the configuration class of one section of config.json."""
+
+    source: str
+    values: dict[str, Any]
+
+
+class SectionDefaults(_Entry):
+    """The class of a section, always where it is ``fixed``, else where the section names none.
+
+    A section that is missing is made of ``when_absent``; one that is ``optional`` may be missing for good.
+    """
+
+    model_type: str
+    fixed: bool = False
+    when_absent: dict[str, Any] = {}
+    optional: bool = False
+
+
+class WholeDefaults(_Entry):
+    """Defaults of the configuration class of a whole config.json."""
+
+    source: str
+    values: dict[str, Any]
+    sections: dict[str, SectionDefaults]
+
+
+class ClassDefaults(_Entry):
+    """Defaults of configuration classes by model_type."""
+
+    parts: dict[str, PartDefaults]
+    whole: dict[str, WholeDefaults]
 
 
 class EngineFlag(_Entry):
@@ -131,6 +181,63 @@ class MemoryCalibration(_Entry):
     process_memory: Figure
     loader_memory: Figure
     shared_memory: Figure
+
+
+RooflineShares = Annotated[dict[int, Annotated[float, Field(gt=0)]], Field(min_length=1)]
+"""Matrix products of one number format by rows, as shares of the datasheet's roofline: the longer of reading the matrix
+once and of multiplying at the dense rate, over the measured time. Lines between the rows given."""
+
+
+class AttentionSpeed(_Entry):
+    """Attention over whole prompts or images: its share of the BF16 rate over long ones, half of it at ``half_length``."""
+
+    compute_share: Annotated[float, Field(gt=0)]
+    half_length: Annotated[float, Field(ge=0)]
+
+
+class LinkSpeed(_Entry):
+    """An all-reduce: its fixed time and its bus bandwidth, the bytes that each GPU sends and receives per second."""
+
+    microseconds: float
+    gb_per_second: Annotated[float, Field(gt=0)]
+
+
+class KernelSpeeds(_Entry):
+    """Measured kernels of one GPU; ``capability`` is ten times the compute capability."""
+
+    gpu: str
+    capability: int
+    gemm: dict[Literal["bf16", "fp8", "fp4"], RooflineShares]
+    gemm_microseconds: dict[Literal["bf16", "fp8", "fp4"], float]
+    prefill_attention: AttentionSpeed
+    kv_bandwidth_share: dict[Literal["bf16", "fp8"], float]
+    decode_attention_microseconds: dict[Literal["bf16", "fp8"], float]
+    vision_attention: dict[int, AttentionSpeed]
+    all_reduce: dict[int, LinkSpeed]
+    provenance: Provenance
+
+
+class LatencyFigures(_Entry):
+    """What no kernel table gives; ``calibration/latency.yaml`` says what each figure means."""
+
+    layer: Figure
+    host_step: Figure
+    host_sequence: Figure
+    prefill_step: Figure
+    front_end: Figure
+    elementwise_share: Figure
+    weight_only_share: Figure
+    graph_gain: dict[Literal["bf16", "fp8", "fp4"], Figure]
+    preprocess_image: Figure
+    preprocess_megapixel: Figure
+    without_link: LinkSpeed
+    seen_in_runs: tuple[str, ...]
+
+
+class LatencyCalibration(LatencyFigures):
+    """The figures together with the kernel tables of all measured GPUs."""
+
+    kernels: Annotated[tuple[KernelSpeeds, ...], Field(min_length=1)]
 
 
 class Price(_Entry):

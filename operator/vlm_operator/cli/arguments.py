@@ -16,6 +16,21 @@ which GPUs may be used:
              gpu: a node label (nvidia.com/gpu.product) or a catalogue id
              (vlmctl catalogue gpus); nodes and hourlyCents (per GPU) may be left out"""
 
+MODEL_DIR_HELP = """\
+a folder with the model's own config.json and preprocessor_config.json, instead of its
+source; the headers of safetensors files in it make the weights exact"""
+
+
+def add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what names a model and where it is described."""
+    parser.add_argument("--model", metavar="ID", help="model of the catalogue (vlmctl catalogue models), or of the hub")
+    parser.add_argument(
+        "--source", choices=("catalogue", "hub"), default="catalogue",
+        help="where the model is described (default: catalogue);\nhub: that of HF_ENDPOINT, with the token HF_TOKEN",
+    )  # fmt: skip
+    parser.add_argument("--model-dir", metavar="DIR", help=MODEL_DIR_HELP)
+
+
 _PIXEL_SIZE = re.compile(r"(\d{1,9})[xX\u00d7](\d{1,9})", re.ASCII)
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from vlm_operator.cluster.client import ClusterClient, cluster_client
 from vlm_operator.cluster.inventory import ClusterSnapshot, read_snapshot
-from vlm_operator.cluster.kinds import VLM_DEPLOYMENT
+from vlm_operator.cluster.kinds import CONFIG_MAP, VLM_DEPLOYMENT
 from vlm_operator.errors import ClusterError
 
 _T = TypeVar("_T")
@@ -22,6 +22,11 @@ def cluster_snapshot() -> ClusterSnapshot:
 def live_object(namespace: str, name: str) -> dict[str, Any] | None:
     """Return the VLMDeployment as the API server shows it; None where there is none."""
     return _ask(lambda client: client.get(VLM_DEPLOYMENT, namespace, name))
+
+
+def live_config_map(namespace: str, name: str) -> dict[str, Any] | None:
+    """Return a ConfigMap as the API server shows it; None where there is none."""
+    return _ask(lambda client: client.get(CONFIG_MAP, namespace, name))
 
 
 def _ask(question: Callable[[ClusterClient], Awaitable[_T]]) -> _T:

@@ -14,15 +14,15 @@ from typing import NoReturn, TypeAlias
 
 from vlm_operator import __version__
 from vlm_operator.cli import output
-from vlm_operator.cli.arguments import FILE_HELP, INVENTORY_HELP
+from vlm_operator.cli.arguments import FILE_HELP, INVENTORY_HELP, MODEL_DIR_HELP
 from vlm_operator.cli.memory_arguments import add_memory_arguments
 from vlm_operator.cli.tokens_arguments import add_tokens_arguments
-from vlm_operator.errors import ClusterError, InputError, VlmOperatorError
+from vlm_operator.errors import ClusterError, HubError, InputError, VlmOperatorError
 
 EXIT_FITS = 0
 EXIT_NO_FIT = 1
 EXIT_WRONG_INPUT = 2
-EXIT_CLUSTER = 3
+EXIT_NO_ANSWER = 3
 EXIT_INTERRUPTED = 130
 EXIT_CLOSED_PIPE = 141
 
@@ -30,7 +30,7 @@ _Commands: TypeAlias = "argparse._SubParsersAction[_Parser]"  # noqa: SLF001 - i
 
 _EPILOG = """\
 exit status:
-  0 it fits · 1 it does not fit, or an image is refused or broken · 2 wrong input · 3 the cluster did not answer
+  0 it fits · 1 it does not fit, or an image is refused or broken · 2 wrong input · 3 no answer from cluster or hub
 
 examples:
   vlmctl plan -f invoices.yaml
@@ -53,9 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except InputError as error:
         output.say_problems(error.problems, source=getattr(error, "source", ""))
         return EXIT_WRONG_INPUT
-    except ClusterError as error:
-        output.say(f"vlmctl: the cluster: {error}")
-        return EXIT_CLUSTER
+    except (ClusterError, HubError) as error:
+        output.say(f"vlmctl: the cluster: {error}" if isinstance(error, ClusterError) else f"vlmctl: {error}")
+        return EXIT_NO_ANSWER
     except VlmOperatorError as error:
         output.say(f"vlmctl: {error}")
         return EXIT_WRONG_INPUT
@@ -99,6 +99,7 @@ def _add_plan_and_render(commands: _Commands) -> None:
     for parser in (plan, render):
         parser.add_argument("-f", "--file", required=True, metavar="FILE", help=FILE_HELP)
         parser.add_argument("--inventory", default="catalogue", metavar="SOURCE", help=INVENTORY_HELP)
+        parser.add_argument("--model-dir", metavar="DIR", help=MODEL_DIR_HELP)
     _add_output(plan)
     render.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: yaml")
 

@@ -8,9 +8,11 @@ from typing import Any
 from vlm_operator.api.documents import read_documents
 from vlm_operator.api.names import REASON_UNKNOWN_MODEL
 from vlm_operator.api.validate import Resource, load_resources
+from vlm_operator.catalogue.types import ModelCard
 from vlm_operator.cli import output
 from vlm_operator.cli.inputs import SourcedInputError, display_name, read_text
 from vlm_operator.cli.inventory_file import open_inventory
+from vlm_operator.cli.models import declared_card
 from vlm_operator.cli.no_fit_screen import no_fit_screen
 from vlm_operator.cli.plan_screen import Asked, plan_screen
 from vlm_operator.cli.what_if import what_if
@@ -29,11 +31,12 @@ class Answer:
     resource: Resource
     inventory: Inventory
     outcome: Plan | NoFit
+    card: ModelCard | None = None
 
 
 def run_plan(arguments: argparse.Namespace) -> int:
     """Print one answer per object; 1 if any of them does not fit."""
-    answers = plan_file(arguments.file, arguments.inventory)
+    answers = plan_file(arguments.file, arguments.inventory, arguments.model_dir)
     if arguments.output == "human":
         style = output.stdout_style()
         screens = [_screen(answer, arguments, style) for answer in answers]
@@ -47,7 +50,7 @@ def run_render(arguments: argparse.Namespace) -> int:
     """Print the manifests of every object; nothing at all if one of them does not fit."""
     from vlm_operator.cli.rendering import manifests_of  # noqa: PLC0415 - templates are only for render
 
-    answers = plan_file(arguments.file, arguments.inventory)
+    answers = plan_file(arguments.file, arguments.inventory, arguments.model_dir)
     failed = False
     documents: list[Any] = []
     for answer in answers:
@@ -66,8 +69,8 @@ def run_render(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def plan_file(file: str, inventory_source: str) -> list[Answer]:
-    """Return an answer for each object in ``file``.
+def plan_file(file: str, inventory_source: str, model_dir: str | None = None) -> list[Answer]:
+    """Return an answer for each object in ``file``; ``model_dir`` describes the model instead of its source.
 
     Raises:
         InputError: Something in the file cannot be used; every problem of every object is listed.
@@ -84,7 +87,8 @@ def plan_file(file: str, inventory_source: str) -> list[Answer]:
     for resource, document in zip(resources, read_documents(text, source), strict=True):
         inventory = inventory_for(resource.namespace or "default", resource.name)
         try:
-            answers.append(Answer(resource, inventory, _plan(resource, inventory)))
+            card = declared_card(resource, inventory_source, model_dir)
+            answers.append(Answer(resource, inventory, _plan(resource, inventory, card), card))
         except InputError as error:
             name = resource.name if len(resources) > 1 else ""
             problems.extend(located(problem, document.lines, name) for problem in error.problems)
@@ -101,9 +105,9 @@ def located(problem: Problem, lines: Mapping[str, int], name: str) -> Problem:
     return Problem(path=f"{name} {problem.path}".strip(), message=problem.message, line=problem.line or lines.get(path))
 
 
-def _plan(resource: Resource, inventory: Inventory) -> Plan | NoFit:
+def _plan(resource: Resource, inventory: Inventory, card: ModelCard | None) -> Plan | NoFit:
     """Plan one object; a model that nobody knows is wrong input here, since nothing could ever fit it."""
-    outcome = plan_deployment(resource.spec, inventory)
+    outcome = plan_deployment(resource.spec, inventory, card)
     if isinstance(outcome, NoFit) and outcome.reason == REASON_UNKNOWN_MODEL:
         raise InputError([Problem(path="spec.model.id", message=outcome.message)])
     return outcome
@@ -118,7 +122,7 @@ def _screen(answer: Answer, arguments: argparse.Namespace, style: output.Style) 
         name=answer.resource.name,
         file=arguments.file,
         inventory=arguments.inventory,
-        what_if=what_if(answer.resource.spec, answer.inventory, outcome),
+        what_if=what_if(answer.resource.spec, answer.inventory, outcome, answer.card),
         targets=constraints_of(answer.resource.spec).latency_targets,
         cents_per_thousand_images=_cents_per_thousand_images(outcome, workload_of(answer.resource.spec)),
     )

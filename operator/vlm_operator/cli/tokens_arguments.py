@@ -2,7 +2,7 @@
 
 import argparse
 
-from vlm_operator.cli.arguments import add_processor_arguments, pixel_size, positive
+from vlm_operator.cli.arguments import add_model_arguments, add_processor_arguments, pixel_size, positive
 
 _SIZES_HELP = """\
 a list of sizes ('-': standard input), one a line: 4032x3024, or 4032,3024,
@@ -11,7 +11,7 @@ or {"width": 4032, "height": 3024}; a number of images may stand behind"""
 
 def add_tokens_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what names the model, the images, the settings and the questions."""
-    parser.add_argument("--model", metavar="ID", help="model of the catalogue (vlmctl catalogue models)")
+    add_model_arguments(parser)
     parser.add_argument(
         "--image", action="append", default=[], type=pixel_size, metavar="WxH",
         help="width x height in pixels; may be given several times",

@@ -4,9 +4,9 @@ import argparse
 import sys
 from typing import NoReturn
 
-from vlm_operator.catalogue.load import find_model
 from vlm_operator.cli import output
 from vlm_operator.cli.inputs import read_lines
+from vlm_operator.cli.models import named_card
 from vlm_operator.errors import InputError, Problem
 from vlm_operator.sizing.tokens.registry import bind_rule
 from vlm_operator.sizing.tokens.types import ImageRule, ServerSettings, TokenRefusal
@@ -16,14 +16,15 @@ def run_tokens(arguments: argparse.Namespace) -> int:
     """Print counts; 1 if an image is broken or refused or no cap works, 2 if the model or the settings are."""
     given = [flag for flag in ("image", "images", "sizes") if getattr(arguments, flag)]
     if arguments.requests is not None:
-        if arguments.model or given:
+        if arguments.model or arguments.model_dir or given:
             _wrong("--requests names models and images itself; drop --model and " + _flags(given or ["image"]))
-        return _answer_file(arguments.requests)
-    if not arguments.model or not given:
+        return _answer_file(arguments.requests, arguments.source)
+    model = arguments.model or arguments.model_dir
+    if not model or not given:
         _wrong("name what to count: --model ID with --image WxH, --images DIR or --sizes FILE; or --requests FILE")
     if len(given) > 1:
         _wrong(f"{_flags(given)} name the images twice; keep one of them")
-    card = find_model(arguments.model)
+    card = named_card(model, arguments.source, arguments.model_dir)
     settings = ServerSettings(mm_processor_kwargs=arguments.processor_kwargs, hf_overrides=arguments.hf_overrides)
     rule = bind_rule(card.architecture, card.config, card.processor, settings, card.id)
     if isinstance(rule, TokenRefusal):
@@ -80,10 +81,10 @@ def _refuse(arguments: argparse.Namespace, model: str, refusal: TokenRefusal) ->
     return 2
 
 
-def _answer_file(file: str) -> int:
+def _answer_file(file: str, source: str) -> int:
     from vlm_operator.cli.tokens import answer_requests  # noqa: PLC0415 - only for a file of requests
 
-    for answer in answer_requests(read_lines(file), find_model):
+    for answer in answer_requests(read_lines(file), lambda model_id: named_card(model_id, source)):
         sys.stdout.write(answer.rstrip("\n") + "\n")
     return 0
 

@@ -77,19 +77,29 @@ def compare_log(log: PublishedRow) -> tuple[AccuracyRow, ...]:
     conditions = read_conditions(log)
     if isinstance(conditions, NotUnderstood):
         return (_unscored(log, conditions.why),)
-    if "WSL" in str(log.get("host") or ""):
-        return (_unscored(log, "WSL2 counts memory as used that was given back; clusters run Linux"),)
-    contradiction = _contradicts_itself(log, conditions)
-    if contradiction:
-        return (_unscored(log, contradiction),)
     model = find_published(str(log.get("model") or ""))
     if model is None:
         return (_unscored(log, "the model, or how its weights are stored, is not known"),)
-    quantities = [name for name, field in PUBLISHED.items() if log.get(field)]
-    if KV_CACHE not in quantities:
-        return (_unscored(log, str(log.get("outcome") or "the log gives no KV cache memory")),)
+    why_not = _why_not(log, conditions, model)
+    if why_not:
+        return (_unscored(log, why_not),)
     ends = {end: predict(conditions, model, end) for end in ENDS}
-    return tuple(_compare(log, name, ends) for name in quantities)
+    return tuple(_compare(log, name, ends) for name, field in PUBLISHED.items() if log.get(field))
+
+
+def _why_not(log: PublishedRow, conditions: LogConditions, model: PublishedModel) -> str:
+    """Return why a log that is understood is no measure of the model; empty where it is one."""
+    if "WSL" in str(log.get("host") or ""):
+        return "WSL2 counts memory as used that was given back; clusters run Linux"
+    if not log.get(PUBLISHED[KV_CACHE]):
+        return str(log.get("outcome") or "the log gives no KV cache memory")
+    if conditions.release.caps_video and conditions.profiled is None and _takes_videos(conditions, model):
+        return "the video that this release profiles with is not stated"
+    return _contradicts_itself(log, conditions)
+
+
+def _takes_videos(conditions: LogConditions, model: PublishedModel) -> bool:
+    return model.video is not None and conditions.video_limit > 0
 
 
 def predict(conditions: LogConditions, model: PublishedModel, end: End) -> Prediction:
@@ -127,6 +137,8 @@ def _request(conditions: LogConditions, model: PublishedModel) -> MemoryRequest:
     shape = model.shape
     if conditions.release.wide_pixels:
         shape = replace(shape, vision=replace(shape.vision, patch_row=2 * shape.vision.patch_row))
+    if conditions.release.wide_rotary and model.video is not None:  # the towers of Qwen, whose positions are rotary
+        shape = replace(shape, vision=replace(shape.vision, wide_rotary=True))
     profile = profile_encoder(conditions, model)
     return MemoryRequest(
         shape=shape,
@@ -185,7 +197,7 @@ def _stated_profile(conditions: LogConditions, model: PublishedModel, image: Enc
     each = stated.budget_tokens // stated.items
     if stated.modality == "video" and model.video is not None:
         if conditions.release.caps_video:
-            each = min(each, conditions.max_model_len)
+            each = min(each, max(conditions.max_model_len - image.tokens, 1))
         return replace(_video_profile(model, each), items=stated.items)
     if image.tokens > each:
         image = replace(image, tokens=each, patches=image.patches * each // image.tokens)

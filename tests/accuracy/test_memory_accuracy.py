@@ -60,6 +60,7 @@ def test_every_row_is_scored_or_says_why_not(rows: Sequence[AccuracyRow]) -> Non
     assert reasons["mem03-4096"] == "another vendor's GPU (amd)"
     assert reasons["mem38"] == "another engine (turbomind)"
     assert reasons["mem11"] == "the GPU, or what the engine sees of its memory, is not stated"
+    assert reasons["pr25631-default"] == "the video that this release profiles with is not stated"
     assert reasons["mem02g"] == "its parts add up to 75.2 GiB, its flags give a budget of 71.3"
 
 

@@ -124,7 +124,8 @@ def _encoder_bytes(step: Step) -> int:
 
     The tower is not compiled: a gated MLP holds both projections, the activated gate and the product, a plain one its
     input projection and the activated copy. Attention holds the joint projection, rotated queries and keys, and its
-    output. Data mode deals whole images to ranks.
+    output; where it rotates in float32, contiguous copies and both sides of the rotation. Data mode deals whole images
+    to ranks.
     """
     vision, size = step.shape.vision, step.tensor_parallel_size
     whole = step.encoder_mode == "data" and step.shape.supports_encoder_data_parallel
@@ -133,6 +134,6 @@ def _encoder_bytes(step: Step) -> int:
     mlp = (4 if vision.gated else 2) * vision.intermediate // shards
     uncut = not vision.split_heads or (vision.replicates_odd_heads and vision.heads % shards)
     attention_shards = 1 if uncut else shards
-    attention = 6 * vision.hidden // attention_shards
+    attention = (16 if vision.wide_rotary else 6) * vision.hidden // attention_shards
     row = vision.patch_row + 2 * vision.hidden + max(mlp, attention)
     return items * step.patches * row * step.shape.text.dtype_bytes

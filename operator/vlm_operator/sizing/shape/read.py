@@ -20,6 +20,8 @@ class _Family:
     Attributes:
         data_parallel: Whether ``--mm-encoder-tp-mode data`` works (fact sheet 6.2).
         towers: Towers that may stand under a generic architecture; empty where it has but one.
+        wide_rotary: Whether the tower rotates queries and keys in float32 (``ApplyRotaryEmb``,
+            ``enable_fp32_compute``).
     """
 
     read_vision: _Reader
@@ -27,6 +29,7 @@ class _Family:
     prefix_lm: bool = False
     deepstack: bool = False
     towers: frozenset[str] = frozenset()
+    wide_rotary: bool = False
 
 
 _QWEN3 = _Family(read_vision=qwen.read_qwen3_vl, data_parallel=True, deepstack=True)
@@ -61,7 +64,7 @@ ARCHITECTURES: Final[Mapping[str, _Family]] = {
         read_vision=siglip.read_cohere2, towers=frozenset({"siglip_vision_model"})
     ),
     "Lfm2VlForConditionalGeneration": _Family(read_vision=siglip.read_lfm2, towers=frozenset({"siglip2_vision_model"})),
-    "PaddleOCRVLForConditionalGeneration": _Family(read_vision=siglip.read_paddleocr),
+    "PaddleOCRVLForConditionalGeneration": _Family(read_vision=siglip.read_paddleocr, wide_rotary=True),
     "Phi3VForCausalLM": _Family(read_vision=siglip.read_phi3v),
     "MolmoForCausalLM": _Family(read_vision=siglip.read_molmo),
     "DeepseekVLV2ForCausalLM": _Family(read_vision=others.read_deepseek_vl2),
@@ -73,7 +76,7 @@ ARCHITECTURES: Final[Mapping[str, _Family]] = {
     "KimiVLForConditionalGeneration": _KIMI,
     "KimiK25ForConditionalGeneration": _KIMI,
     "Phi4MMForCausalLM": _Family(read_vision=remote.read_phi4mm),
-    "KeyeForConditionalGeneration": _Family(read_vision=remote.read_keye),
+    "KeyeForConditionalGeneration": _Family(read_vision=remote.read_keye, wide_rotary=True),
     "InternVLForConditionalGeneration": _Family(read_vision=others.read_internvl_hf),
     "HunYuanVLForConditionalGeneration": _Family(read_vision=remote.read_hunyuan),
     "Llama_Nemotron_Nano_VL": _Family(read_vision=remote.read_llama_nemotron),
@@ -83,8 +86,8 @@ ARCHITECTURES: Final[Mapping[str, _Family]] = {
     "Ovis": _Family(read_vision=remote.read_ovis),
     "Ovis2_5": _Family(read_vision=remote.read_ovis2_5),
     "MiniCPMO": _Family(read_vision=remote.read_minicpmo, data_parallel=True),
-    "Ernie4_5_VLMoeForConditionalGeneration": _Family(read_vision=qwen.read_ernie),
-    "DotsOCRForCausalLM": _Family(read_vision=qwen.read_dots, data_parallel=True),
+    "Ernie4_5_VLMoeForConditionalGeneration": _Family(read_vision=qwen.read_ernie, wide_rotary=True),
+    "DotsOCRForCausalLM": _Family(read_vision=qwen.read_dots, data_parallel=True, wide_rotary=True),
 }
 """Architectures whose shapes are known, with what the engine can do with their towers (fact sheet 6.2)."""
 
@@ -112,7 +115,7 @@ def read_shape(architecture: str, config: Mapping[str, Any]) -> ModelShape | Sha
     return ModelShape(
         architecture=architecture,
         text=text,
-        vision=replace(tower, weights=apply_quantisation(tower.weights, quantisation)),
+        vision=replace(tower, weights=apply_quantisation(tower.weights, quantisation), wide_rotary=family.wide_rotary),
         prefix_lm=family.prefix_lm or _sees_both_ways(config),
         deepstack_levels=len(vision.get("deepstack_visual_indexes") or ()) if family.deepstack else 0,
         supports_encoder_data_parallel=family.data_parallel,

@@ -101,6 +101,7 @@ class VisionShape:
             whole tower on every rank.
         weights: Every matrix and table of tower and projector.
         buffer_bytes: Tables that are no parameters (MiniCPM's position tables).
+        wide_rotary: Whether queries and keys are rotated in float32 copies.
     """
 
     layers: int
@@ -116,6 +117,7 @@ class VisionShape:
     odd_heads: Literal["refuse", "replicate_attention", "replicate_tower"] = "refuse"
     weights: tuple[Weight, ...] = field(repr=False)
     buffer_bytes: int = 0
+    wide_rotary: bool = False
 
     @property
     def replicates_odd_heads(self) -> bool:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from vlm_operator.catalogue.load import all_gpus
 from vlm_operator.catalogue.types import MemoryCalibration, ModelCard
 from vlm_operator.cli.token_mix import engine_flags
 from vlm_operator.errors import InputError, Problem
-from vlm_operator.sizing.inventory import GpuKind
+from vlm_operator.sizing.inventory import GpuKind, kind_from_card
 from vlm_operator.sizing.launch import Launched, LaunchedModel, LaunchFlags, LaunchRefusal, launch
 from vlm_operator.sizing.memory import MemoryBreakdown, breakdown
 from vlm_operator.sizing.shape import ShapeRefusal, read_shape
@@ -55,11 +56,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """A single change of the options after which the server starts, and the KV cache that is then to spare."""
+    """A single change of the options after which the server starts, and its KV cache then."""
 
     words: str
     options: Mapping[str, str]
     spare_bytes: int
+    kv_cache_tokens: int
 
 
 def bind_model(card: ModelCard, rule: ImageRule, *, videos: bool) -> LaunchedModel:
@@ -106,13 +108,14 @@ def serve_flags(launched: Launched, asked: Asked) -> str:
 
 
 def find_changes(asked: Asked, launched: Launched) -> tuple[Change, ...]:
-    """Return the single changes after which a server that does not start would, the least intrusive value of each."""
+    """Return the single changes after which a server that does not start would: settings first, then more GPU."""
     found = (
-        _shorter_context(asked, launched),
         _tighter_cap(asked),
-        *_first_that_starts(asked, launched),
         _no_videos(asked),
+        *_first_that_starts(asked, launched),
+        _shorter_context(asked, launched),
         _more_gpus(asked),
+        _larger_gpu(asked),
     )
     return tuple(change for change in found if change is not None)
 
@@ -136,7 +139,12 @@ def _with(asked: Asked, words: str, **options: Any) -> Change | None:
     if launched is None:
         return None
     named = {f"--{name.replace('_', '-')}": str(value) for name, value in options.items()}
-    return Change(words=words, options=named, spare_bytes=spare_bytes(launched))
+    return Change(
+        words=words,
+        options=named,
+        spare_bytes=spare_bytes(launched),
+        kv_cache_tokens=launched.begun.cache.tokens,
+    )
 
 
 def _shorter_context(asked: Asked, launched: Launched) -> Change | None:
@@ -218,4 +226,22 @@ def _more_gpus(asked: Asked) -> Change | None:
             )
             if change is not None:
                 return change
+    return None
+
+
+def _larger_gpu(asked: Asked) -> Change | None:
+    """Return the GPU with the least memory on which as many of them start the server."""
+    cards = [card for card in all_gpus() if card.vendor == asked.gpu.vendor and card.engine_memory_gib is not None]
+    kinds = [(kind_from_card(card), card.max_gpus_per_node) for card in cards]
+    for kind, most in sorted(kinds, key=lambda pair: (pair[0].engine_memory_bytes, pair[0].id)):
+        if kind.engine_memory_bytes <= asked.gpu.engine_memory_bytes:
+            continue
+        count = asked.flags.tensor_parallel_size
+        change = _with(
+            replace(asked, gpu=kind, gpus_per_node=most),
+            f"{count} × {kind.display_name}, not {asked.gpu.display_name}",
+            gpu=kind.id,
+        )
+        if change is not None:
+            return change
     return None

@@ -24,7 +24,12 @@ def memory_document(asked: Asked, launched: Launched | LaunchRefusal) -> dict[st
     verdict: dict[str, Any] = {"starts": misfit is None}
     if misfit is not None:
         changes = [
-            {"change": change.words, "options": dict(change.options), "spareMebibytes": change.spare_bytes // MIB}
+            {
+                "change": change.words,
+                "options": dict(change.options),
+                "spareMebibytes": change.spare_bytes // MIB,
+                "kvCacheTokens": change.kv_cache_tokens,
+            }
             for change in find_changes(asked, launched)
         ]
         verdict |= {"reason": misfit.reason, "message": misfit.message, "changes": changes}

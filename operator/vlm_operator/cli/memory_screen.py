@@ -31,8 +31,8 @@ def memory_screen(asked: Asked, launched: Launched | LaunchRefusal, style: Style
     seen += f"{asked.gpu.driver_memory_bytes / GIB:.1f} by the driver"
     lines += ["", f"{MARGIN}{'Memory per GPU':<{LABEL_WIDTH}}{seen}"]
     lines += waterfall(launched.begun.memory, worst_end(launched))
+    lines += _changes(changes) if changes else []
     blocks = (
-        ("what would start", _changes(changes)),
         ("KV cache", _cache(launched)),
         ("Encoder", [_encoder(launched)]),
         ("Beside the GPU", [_host(launched)]),
@@ -59,11 +59,15 @@ def _bad(text: str, style: Style) -> list[str]:
 
 
 def _changes(changes: Sequence[Change]) -> list[str]:
-    rows = [
-        [change.words, f"{format_gib(change.spare_bytes)} to spare", f"({shlex.join(sum(change.options.items(), ()))})"]
-        for change in changes
-    ]
-    return table(rows, right=(1,))
+    """Return a table of the changes; the option that makes one stands below it where the line is too short."""
+    rows = [[change.words, f"{change.kv_cache_tokens:,} tokens", format_gib(change.spare_bytes)] for change in changes]
+    heads = table([["what would start", "KV cache", "to spare"], *rows], right=(1, 2))
+    lines = ["", f"{MARGIN}{heads[0]}"]
+    for head, change in zip(heads[1:], changes, strict=True):
+        option = shlex.join([word for pair in change.options.items() for word in pair])
+        one_line = f"{MARGIN}{head}   {option}"
+        lines += [one_line] if len(one_line) <= COLUMNS else [f"{MARGIN}{head}", f"{MARGIN}    {option}"]
+    return lines
 
 
 def _cache(launched: Launched) -> list[str]:

@@ -9,7 +9,6 @@ from tests.conformance.model_shapes import model_configs, shape_of
 from tests.conformance.vectors import DATA
 from vlm_operator.catalogue.load import memory_calibration
 from vlm_operator.sizing.inventory import GpuKind
-from vlm_operator.sizing.kv_cache import longest_context, plan_kv_cache
 from vlm_operator.sizing.legality import check_tensor_parallel
 from vlm_operator.sizing.memory import MemoryRequest, breakdown, estimate_memory
 from vlm_operator.sizing.memory_constants import constants_at
@@ -98,18 +97,3 @@ def test_ranks_together_hold_at_least_the_whole_model(shape: object, size: int) 
     if not check_tensor_parallel(found, size):
         whole, rank = weights_per_rank(found, 1), weights_per_rank(found, size)
         assert rank.total <= whole.total <= rank.total * size
-
-
-@given(st.sampled_from(SHAPES), st.integers(GIB // 4, 100 * GIB), st.integers(512, 16_384))
-def test_the_longest_context_is_the_last_that_starts(shape: object, available: int, batched: int) -> None:
-    found = next(s for s in SHAPES if s is shape)
-
-    def starts(length: int) -> bool:
-        return plan_kv_cache(
-            found, 1, max_model_len=length, max_in_flight_tokens=2 * batched, available_bytes=available
-        ).starts
-
-    plan = plan_kv_cache(found, 1, max_model_len=131_072, max_in_flight_tokens=2 * batched, available_bytes=available)
-    longest = longest_context(plan, available, 131_072)
-    assert longest == 0 or starts(longest)
-    assert longest == 131_072 or not starts(longest + 1)

@@ -9,7 +9,7 @@ from tests.conformance.vectors import DATA
 from vlm_operator.catalogue.load import memory_calibration
 from vlm_operator.sizing.host import estimate_host
 from vlm_operator.sizing.inventory import GpuKind
-from vlm_operator.sizing.kv_cache import kv_bytes_per_token, plan_kv_cache
+from vlm_operator.sizing.kv_cache import kv_bytes_per_token
 from vlm_operator.sizing.legality import check_gpu, check_tensor_parallel, derive_max_model_len
 from vlm_operator.sizing.memory import (
     EncoderRefusal,
@@ -184,21 +184,6 @@ def test_host_memory_grows_with_context_and_gpus() -> None:
     assert four.shared_memory_bytes == 5 * GIB
     wide = dataclasses.replace(_request(), max_model_len=262_144, max_num_seqs=1024)
     assert estimate_host(wide, LIKELY).memory_bytes - one.memory_bytes > 3.8 * GIB
-
-
-def test_sliding_windows_are_driven_by_the_batched_tokens() -> None:
-    # Fact sheet 12.11: one request of 32k on Gemma-3-27B.
-    needed = [
-        plan_kv_cache(
-            _shape("google/gemma-3-27b-it"),
-            1,
-            max_model_len=32_768,
-            max_in_flight_tokens=2 * batched,
-            available_bytes=20 * GIB,
-        ).needed_bytes
-        for batched in (2048, 8192)
-    ]
-    assert [round(size / GIB, 2) for size in needed] == [4.85, 10.48]
 
 
 def test_gpus_without_bfloat16_or_of_another_vendor_are_refused() -> None:

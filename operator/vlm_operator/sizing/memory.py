@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from vlm_operator.sizing.activations import ActivationPeaks, Step, measure_activations
 from vlm_operator.sizing.inventory import GpuKind
-from vlm_operator.sizing.kv_cache import BLOCK_TOKENS, count_groups
+from vlm_operator.sizing.kv_cache import KVSettings, kv_layout
 from vlm_operator.sizing.memory_constants import MemoryConstants
 from vlm_operator.sizing.shape import ModelShape
 from vlm_operator.sizing.weights import EncoderMode, WeightsBreakdown, weights_per_rank
@@ -112,6 +112,14 @@ class MemoryRequest:
     def max_in_flight_tokens(self) -> int:
         """Tokens of the batches in flight, which sliding windows keep room for."""
         return BATCHES_IN_FLIGHT * self.max_num_batched_tokens
+
+    def kv_settings(self, dtype: str = "auto") -> KVSettings:
+        """Return what lays the KV cache out where its type is ``dtype``."""
+        return KVSettings(
+            tensor_parallel_size=self.tensor_parallel_size,
+            capability=self.gpu.compute_capability or (0, 0),
+            dtype=dtype,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,10 +326,9 @@ def _persistent_buffers(request: MemoryRequest) -> int:
 
 def _outside(request: MemoryRequest, constants: MemoryConstants) -> OutsideBudget:
     """Return what is allocated before the first snapshot or after profiling (fact sheet 2.1, 2.4, 4.4)."""
-    groups = count_groups(request.shape)
-    blocks = ceil_div(request.max_model_len, BLOCK_TOKENS)
-    tables = 2 * groups * request.max_num_seqs * blocks * 4
-    slots = groups * request.max_num_batched_tokens * 8
+    layout = kv_layout(request.shape, request.kv_settings())
+    tables = 2 * request.max_num_seqs * layout.table_entries(request.max_model_len) * 4
+    slots = layout.group_count * request.max_num_batched_tokens * 8
     cached = max(request.max_num_batched_tokens, request.engine_tokens)
     return OutsideBudget(
         context=constants.context,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from vlm_operator.catalogue.types import MemoryCalibration
 from vlm_operator.sizing.host import HostResources, estimate_host
-from vlm_operator.sizing.kv_cache import KVCachePlan, plan_kv_cache
+from vlm_operator.sizing.kv_cache import KVCachePlan, kv_layout, plan_kv_cache
 from vlm_operator.sizing.memory import MemoryBreakdown, MemoryEstimate, MemoryRequest, breakdown, estimate_memory
 from vlm_operator.sizing.memory_constants import constants_at
 from vlm_operator.units import GIB
@@ -78,9 +78,7 @@ def start_up(request: MemoryRequest, calibration: MemoryCalibration, *, kv_cache
 
 def _plan_cache(request: MemoryRequest, estimate: MemoryEstimate, dtype: str) -> KVCachePlan:
     return plan_kv_cache(
-        request.shape,
-        request.tensor_parallel_size,
-        dtype=dtype,
+        kv_layout(request.shape, request.kv_settings(dtype)),
         max_model_len=request.max_model_len,
         max_in_flight_tokens=request.max_in_flight_tokens,
         available_bytes=estimate.kv_available_bytes,

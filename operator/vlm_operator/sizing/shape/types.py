@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from vlm_operator.sizing.shape.kv_layers import KVLayers
 from vlm_operator.sizing.shape.weight import Scheme, Weight
 
 
@@ -36,8 +37,7 @@ class TextShape:
 
     Attributes:
         intermediate: Width that one token passes through in an MLP: dense, or all experts that it visits.
-        window_layers: Layers with sliding-window attention; the others attend to everything.
-        window: Tokens of the window, 0 where no layer has one.
+        kv_layers: What the layers keep of a request, layers that are alike together.
         qkv_bias: Whether the query, key and value projections have biases (Qwen2).
         qk_norm: Whether queries and keys are normalised per head (Qwen3, Gemma-3).
         rotary_elements: Elements of all rotary tables: real memory on every rank.
@@ -60,8 +60,7 @@ class TextShape:
     vocab: int
     tied: bool
     max_positions: int
-    window_layers: int
-    window: int
+    kv_layers: tuple[KVLayers, ...]
     qkv_bias: bool
     qk_norm: bool
     rotary_elements: int
@@ -75,11 +74,6 @@ class TextShape:
     experts: int = 0
     experts_per_token: int = 0
     linear_heads: tuple[int, ...] = ()
-
-    @property
-    def full_layers(self) -> int:
-        """Layers that attend to everything."""
-        return self.layers - self.window_layers
 
     @property
     def padded_vocab(self) -> int:

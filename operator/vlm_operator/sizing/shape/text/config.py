@@ -15,6 +15,7 @@ _GEMMA2: Final[Mapping[str, Any]] = {
     "vocab_size": 256000,
     "max_position_embeddings": 8192,
     "sliding_window": 4096,
+    "sliding_window_pattern": 2,
     "tie_word_embeddings": True,
 }
 _GLM4V: Final[Mapping[str, Any]] = {
@@ -45,6 +46,7 @@ _QWEN3: Final[Mapping[str, Any]] = {
     "head_dim": 128,
     "vocab_size": 151936,
     "max_position_embeddings": 32768,
+    "use_sliding_window": False,
 }
 
 DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -72,10 +74,21 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "global_head_dim": 512,
         "vocab_size": 262144,
         "tie_word_embeddings": True,
+        "sliding_window": 512,
+        "sliding_window_pattern": 6,
     },
-    "qwen2": {"max_position_embeddings": 32768},
-    "qwen2_vl": {"max_position_embeddings": 32768},
-    "qwen2_5_vl": {"max_position_embeddings": 32768},
+    "gemma3n_text": {
+        "num_hidden_layers": 35,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "head_dim": 256,
+        "num_kv_shared_layers": 15,
+        "sliding_window": 512,
+        "sliding_window_pattern": 5,
+    },
+    "qwen2": {"max_position_embeddings": 32768, "use_sliding_window": False},
+    "qwen2_vl": {"max_position_embeddings": 32768, "use_sliding_window": False},
+    "qwen2_5_vl": {"max_position_embeddings": 32768, "use_sliding_window": False},
     "qwen3": _QWEN3,
     "qwen3_moe": {**_QWEN3, "num_key_value_heads": 4},
     "qwen3_vl_text": {**_QWEN3, "max_position_embeddings": 128000},
@@ -83,8 +96,18 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "qwen3_5_text": {"head_dim": 256, "max_position_embeddings": 32768},
     "qwen3_5_moe_text": {"head_dim": 256, "max_position_embeddings": 32768},
     "internlm2": {"max_position_embeddings": 2048},
-    "llama4_text": {"head_dim": 128, "max_position_embeddings": 131072},
-    "cohere2": {"max_position_embeddings": 8192, "tie_word_embeddings": True, "sliding_window": 4096},
+    "llama4_text": {
+        "head_dim": 128,
+        "max_position_embeddings": 131072,
+        "attention_chunk_size": 8192,
+        "no_rope_layer_interval": 4,
+    },
+    "cohere2": {
+        "max_position_embeddings": 8192,
+        "tie_word_embeddings": True,
+        "sliding_window": 4096,
+        "sliding_window_pattern": 4,
+    },
     "deepseek_v2": {"max_position_embeddings": 2048},
     "deepseek_v3": {"max_position_embeddings": 4096},
     "glm4v_text": _GLM4V,
@@ -110,7 +133,10 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
 """Defaults of the transformers configuration classes (transformers 5.20), for keys that checkpoints omit."""
 
 _BY_OUTER: Final[Mapping[str, str]] = {
+    "qwen2_vl_text": "qwen2_vl",
+    "qwen2_5_vl_text": "qwen2_5_vl",
     "gemma3": "gemma3_text",
+    "gemma3n": "gemma3n_text",
     "gemma4": "gemma4_text",
     "qwen3_vl": "qwen3_vl_text",
     "qwen3_vl_moe": "qwen3_vl_moe_text",
@@ -133,6 +159,9 @@ _BY_OUTER: Final[Mapping[str, str]] = {
 }
 """Model types that name the whole checkpoint, or a class that the engine runs as another one."""
 
+_MAY_BE_NULL: Final = frozenset({"sliding_window", "head_dim", "attention_chunk_size"})
+"""Keys whose ``null`` says something: there is none, or it follows from others."""
+
 _MINICPM: Final[Mapping[str, str]] = {"2.6": "qwen2", "4.0": "llama", "4.5": "qwen3"}
 
 
@@ -143,7 +172,7 @@ def inner_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def find_text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the language model's part of ``config`` with its class defaults filled in."""
-    given = {k: v for k, v in inner_config(config).items() if v is not None or k in {"sliding_window", "head_dim"}}
+    given = {k: v for k, v in inner_config(config).items() if v is not None or k in _MAY_BE_NULL}
     return {**DEFAULTS.get(text_model_type(config), {}), **given}
 
 

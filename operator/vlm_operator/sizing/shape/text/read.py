@@ -8,6 +8,14 @@ from vlm_operator.sizing.shape.quantisation import apply_quantisation
 from vlm_operator.sizing.shape.text import attention as kinds
 from vlm_operator.sizing.shape.text.config import find_text_config, is_tied, rope, text_model_type
 from vlm_operator.sizing.shape.text.experts import Experts, dense_mlp, expert_weights, read_experts
+from vlm_operator.sizing.shape.text.kv_layers import (
+    count_kv_heads,
+    is_latent,
+    layer_kinds,
+    read_head_dim,
+    read_kv_layers,
+    wide_head,
+)
 from vlm_operator.sizing.shape.types import Quantisation, TextShape
 from vlm_operator.sizing.shape.weight import Weight, table
 
@@ -80,12 +88,10 @@ def read_text(config: Mapping[str, Any], dtype_bytes: int, quantisation: Quantis
     text, model_type = find_text_config(config), text_model_type(config)
     family = FAMILIES[model_type]
     heads, layers = int(text["num_attention_heads"]), int(text["num_hidden_layers"])
-    kv_heads = int(text.get("num_key_value_heads") or text.get("num_attention_groups") or heads)
-    head_dim = int(text.get("head_dim") or int(text["hidden_size"]) // heads)
+    kv_heads, head_dim = count_kv_heads(text), read_head_dim(text)
     every = kinds.Heads(queries=heads, keys=kv_heads, width=head_dim)
     experts = read_experts(model_type, text)
     tied = is_tied(config, text)
-    window_layers = _count_window_layers(text, layers)
     bias = family.bias or bool(text.get("attention_bias") or text.get("qkv_bias"))
     weights = (
         *_vocabulary(model_type, text, tied=tied),
@@ -105,15 +111,14 @@ def read_text(config: Mapping[str, Any], dtype_bytes: int, quantisation: Quantis
         vocab=int(text["vocab_size"]),
         tied=tied,
         max_positions=_positions(text),
-        window_layers=window_layers,
-        window=int(text["sliding_window"]) if window_layers else 0,
+        kv_layers=read_kv_layers(config),
         qkv_bias=bias,
         qk_norm=family.qk_norm,
-        rotary_elements=_rotary_elements(model_type, text, head_dim, window_layers, layers),
+        rotary_elements=_rotary_elements(model_type, text, head_dim),
         mrope="mrope_section" in rope(text),
         dtype_bytes=dtype_bytes,
         weights=apply_quantisation(weights, quantisation),
-        latent_attention=_is_latent(text),
+        latent_attention=is_latent(text),
         dense_intermediate=dense,
         expert_intermediate=experts.width if experts else 0,
         shared_intermediate=experts.shared_width if experts else 0,
@@ -132,7 +137,7 @@ def _is_latent(text: Mapping[str, Any]) -> bool:
 
 
 def _linear_heads(text: Mapping[str, Any]) -> tuple[int, ...]:
-    if _pattern(text):
+    if _has_mixers(text):
         groups = int(text["n_groups"])
         # A single group is held by every rank.
         return (int(text["mamba_num_heads"]), *((groups,) if groups > 1 else ()))
@@ -190,11 +195,12 @@ def _attention(
     bias: bool,
 ) -> tuple[Weight, ...]:
     every = tuple(range(int(text["num_hidden_layers"])))
-    if _is_latent(text):
+    if is_latent(text):
         return kinds.latent(text, every)
     if text.get("share_q_dim"):
         return kinds.factorised(text, every)
-    of_kind = {kind: tuple(i for i in every if _kind(text, i) == kind) for kind in {_kind(text, i) for i in every}}
+    kinds_of_layers = layer_kinds(model_type, text)
+    of_kind = {kind: tuple(i for i in every if kinds_of_layers[i] == kind) for kind in dict.fromkeys(kinds_of_layers)}
     if model_type == "gemma4_text":
         return _gemma4_attention(text, of_kind, heads)
     linear, conv = of_kind.pop("linear_attention", ()), of_kind.pop("conv", ())
@@ -218,16 +224,9 @@ def _attention(
     return found
 
 
-def _pattern(text: Mapping[str, Any]) -> str:
-    """Return Nemotron-H's layers, a letter each: M is a mixer, * attention, - an MLP (one of them a layer)."""
-    return str(text.get("hybrid_override_pattern") or "")
-
-
-def _kind(text: Mapping[str, Any], layer: int) -> str:
-    if _pattern(text):
-        return {"M": "mamba", "*": "full_attention", "-": "mlp"}[_pattern(text)[layer]]
-    named = text.get("layer_types")
-    return str(named[layer]) if named else "full_attention"
+def _has_mixers(text: Mapping[str, Any]) -> bool:
+    """Return whether it is a Nemotron-H, whose layers are a mixer, attention or an MLP each."""
+    return bool(text.get("hybrid_override_pattern"))
 
 
 def _gemma4_attention(
@@ -241,8 +240,7 @@ def _gemma4_attention(
     found: tuple[Weight, ...] = ()
     for kind, layers in of_kind.items():
         full = kind == "full_attention"
-        kv_heads = int(text.get("num_global_key_value_heads") or heads.keys) if full else heads.keys
-        width = int(text["global_head_dim"]) if full else heads.width
+        kv_heads, width = wide_head(text, heads.keys) if full else (heads.keys, heads.width)
         found += kinds.grouped_query(
             text,
             layers,
@@ -268,7 +266,7 @@ def _dense_width(model_type: str, text: Mapping[str, Any], experts: Experts | No
 
 
 def _mlp(model_type: str, text: Mapping[str, Any], experts: Experts | None) -> tuple[Weight, ...]:
-    if _pattern(text):
+    if _has_mixers(text):
         return _squared_mlp(text)
     every, hidden = range(int(text["num_hidden_layers"])), int(text["hidden_size"])
     sparse = () if experts is None or experts.beside_dense else experts.layers
@@ -288,7 +286,7 @@ def _mlp(model_type: str, text: Mapping[str, Any], experts: Experts | None) -> t
 
 def _squared_mlp(text: Mapping[str, Any]) -> tuple[Weight, ...]:
     """Return Nemotron-H's MLPs, which square the activation instead of gating it, where the pattern has them."""
-    layers = tuple(i for i in range(int(text["num_hidden_layers"])) if _kind(text, i) == "mlp")
+    layers = tuple(i for i, kind in enumerate(layer_kinds("nemotron_h", text)) if kind == "mlp")
     found = dense_mlp(int(text["hidden_size"]), int(text["intermediate_size"]), layers, "layers.{}.mixer.")
     return tuple(weight for weight in found if not weight.name.endswith("gate_proj"))
 
@@ -321,11 +319,10 @@ def _norms(
     # Gemma-4 norms the dense MLP and the experts beside it apart.
     count = family.norms + (3 if experts and experts.beside_dense else 0)
     found = [table("norms", "layers.{}.norms", count * hidden, every), table("norms", "norm", hidden)]
-    if not family.qk_norm or _is_latent(text):
+    if not family.qk_norm or is_latent(text):
         return tuple(found)
     own = len(every) - int(text.get("num_kv_shared_layers") or 0)
-    for layer in every:
-        kind = _kind(text, layer)
+    for layer, kind in enumerate(layer_kinds(model_type, text)):
         if kind in {"linear_attention", "conv"}:
             continue
         wide = model_type == "gemma4_text" and kind == "full_attention"
@@ -334,29 +331,17 @@ def _norms(
     return tuple(found)
 
 
-def _count_window_layers(text: Mapping[str, Any], layers: int) -> int:
-    if not text.get("sliding_window") or text.get("use_sliding_window") is False:
-        return 0
-    kinds_of_layers = text.get("layer_types")
-    if kinds_of_layers:
-        return sum(kind == "sliding_attention" for kind in kinds_of_layers)
-    pattern = text.get("_sliding_window_pattern") or text.get("sliding_window_pattern")
-    if pattern:
-        return layers - layers // int(pattern)
-    return layers if text.get("model_type") == "mistral" else 0
-
-
-def _rotary_elements(model_type: str, text: Mapping[str, Any], head_dim: int, window_layers: int, layers: int) -> int:
+def _rotary_elements(model_type: str, text: Mapping[str, Any], head_dim: int) -> int:
     """Return the elements of all rotary tables (fact sheet 12.1).
 
     Plain M-RoPE builds four times the positions and the interleaved form (Qwen3-VL) one; linear scaling
-    multiplies them by its factor; longrope holds the original positions beside the long ones; models that mix
-    window and full layers hold an unscaled table for the window layers too.
+    multiplies them by its factor; longrope holds the original positions beside the long ones; Gemma 3 and 4 turn
+    their window layers by an unscaled table of their own.
     """
     rows, parameters = _positions(text), rope(text)
     kind = parameters.get("rope_type") or parameters.get("type")
     wide = int(text["global_head_dim"]) if model_type == "gemma4_text" else head_dim
-    if _is_latent(text):
+    if is_latent(text):
         wide = int(text["qk_rope_head_dim"])
     elif kind != "proportional":
         wide = int(wide * float(parameters.get("partial_rotary_factor") or text.get("partial_rotary_factor") or 1))
@@ -367,4 +352,4 @@ def _rotary_elements(model_type: str, text: Mapping[str, Any], head_dim: int, wi
         full = rows + int(text.get("original_max_position_embeddings") or 0)
     elif "mrope_section" in parameters and not parameters.get("mrope_interleaved"):
         full = 4 * rows
-    return full * wide + (rows * head_dim if 0 < window_layers < layers else 0)
+    return full * wide + (rows * head_dim if model_type in {"gemma3_text", "gemma4_text"} else 0)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.accuracy.benchmarks import PublishedRow, load_published
-from tests.accuracy.memory_logs import LogConditions, NotUnderstood, read_conditions
+from tests.accuracy.memory_logs import LogConditions, NotUnderstood, complete_log, read_conditions
 from tests.accuracy.models import PublishedModel, find_published
 from tests.accuracy.releases import SORTED_COPIES
 from tests.accuracy.table import AccuracyRow
@@ -74,6 +74,7 @@ def memory_rows(benchmarks: Path | None = None) -> Sequence[AccuracyRow]:
 
 def compare_log(log: PublishedRow) -> tuple[AccuracyRow, ...]:
     """Return the rows of one log; one unscored row that says why where it cannot be compared."""
+    log = complete_log(log)
     conditions = read_conditions(log)
     if isinstance(conditions, NotUnderstood):
         return (_unscored(log, conditions.why),)
@@ -89,7 +90,7 @@ def compare_log(log: PublishedRow) -> tuple[AccuracyRow, ...]:
 
 def _why_not(log: PublishedRow, conditions: LogConditions, model: PublishedModel) -> str:
     """Return why a log that is understood is no measure of the model; empty where it is one."""
-    if "WSL" in str(log.get("host") or ""):
+    if log.get("host") == "WSL2":
         return "WSL2 counts memory as used that was given back; clusters run Linux"
     if not log.get(PUBLISHED[KV_CACHE]):
         return str(log.get("outcome") or "the log gives no KV cache memory")

@@ -4,10 +4,13 @@ The rows are free text of many hands. What a row does not say is the default of 
 makes the row unscored, never guessed.
 """
 
+import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
-from tests.accuracy.benchmarks import PublishedRow
+from tests.accuracy.benchmarks import DATA, PublishedRow
 from tests.accuracy.releases import FIRST_SCORED, Release, default_batch, parse_version, release_of
 from vlm_operator.catalogue.load import all_gpus
 from vlm_operator.catalogue.types import GpuCard
@@ -53,6 +56,18 @@ class NotUnderstood:
     """Why a row cannot be compared."""
 
     why: str
+
+
+@cache
+def _stated_elsewhere() -> Mapping[str, Mapping[str, str]]:
+    conditions: Mapping[str, Mapping[str, str]] = json.loads((DATA / "log_conditions.json").read_text())
+    return conditions
+
+
+def complete_log(row: PublishedRow) -> PublishedRow:
+    """Return the row with what its source says of the server and the row leaves out."""
+    more = _stated_elsewhere().get(str(row.get("source")), {})
+    return {**row, **more, "flags": f"{row.get('flags') or ''} {more.get('flags', '')}".strip()}
 
 
 def read_conditions(row: PublishedRow) -> LogConditions | NotUnderstood:

@@ -3,17 +3,15 @@
 import inspect
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "operator")]
 
-from tests.property.families_without_rows import FAMILIES  # noqa: E402 - found from the repository's root
-from vlm_operator.catalogue import load  # noqa: E402
+from tests.support.rules import example_rules, rule_function, rule_key  # noqa: E402 - found from the repository's root
 from vlm_operator.sizing.tokens.reading import dotted  # noqa: E402
-from vlm_operator.sizing.tokens.registry import BUILDERS, Builder, bind_rule  # noqa: E402
+from vlm_operator.sizing.tokens.registry import BUILDERS, Builder  # noqa: E402
 from vlm_operator.sizing.tokens.types import ImageRule  # noqa: E402
 from vlm_operator.sizing.tokens.uncounted import DROPPED, IMAGELESS, UNCOUNTED, UNSERVABLE  # noqa: E402
 
@@ -32,9 +30,9 @@ def architectures_page() -> str:
     Raises:
         KeyError: No model of the catalogue and no example of the tests binds a rule.
     """
-    caps = _caps()
+    examples = example_rules()
     counted = (
-        (f"`{name}`", f"`{_module(builder)}`", caps[_key(builder)])
+        (f"`{name}`", f"`{_module(builder)}`", _describe_cap(examples[rule_key(builder)][1]))
         for name, builder in sorted(BUILDERS.items(), key=lambda entry: entry[0].lower())
     )
     rules = sorted({_module(builder): _first_line(builder) for builder in BUILDERS.values()}.items())
@@ -63,19 +61,6 @@ def architectures_page() -> str:
     )
 
 
-def _caps() -> Mapping[tuple[Any, ...], str]:
-    """Return what caps the tokens of each builder: of the first model that it binds."""
-    cards = [load.find_model(model_id) for model_id in load.model_ids()]
-    examples = [(card.architecture, card.config, card.processor) for card in cards] + list(FAMILIES.values())
-    found: dict[tuple[Any, ...], str] = {}
-    for architecture, config, processor in examples:
-        builder = BUILDERS.get(architecture)
-        rule = bind_rule(architecture, config, processor)
-        if builder is not None and isinstance(rule, ImageRule):
-            found.setdefault(_key(builder), _describe_cap(rule))
-    return found
-
-
 def _describe_cap(rule: ImageRule) -> str:
     cap = rule.cap
     if cap is None or not cap.tighter:
@@ -85,23 +70,12 @@ def _describe_cap(rule: ImageRule) -> str:
     return ", ".join(f"`{name}`" for name in dotted(given))
 
 
-def _key(builder: Builder) -> tuple[Any, ...]:
-    """Return what two architectures of the same rule share; where config.json keeps its vision part does not matter."""
-    if isinstance(builder, partial):
-        return builder.func, *sorted((k, v) for k, v in builder.keywords.items() if k != "vision_config")
-    return (builder,)
-
-
-def _function(builder: Builder) -> Any:
-    return builder.func if isinstance(builder, partial) else builder
-
-
 def _module(builder: Builder) -> str:
-    return str(_function(builder).__module__).rpartition(".")[2]
+    return str(rule_function(builder).__module__).rpartition(".")[2]
 
 
 def _first_line(builder: Builder) -> str:
-    module = inspect.getmodule(_function(builder))
+    module = inspect.getmodule(rule_function(builder))
     return (module.__doc__ or "").partition("\n")[0] if module else ""
 
 

@@ -258,11 +258,27 @@ def _search(
     """
     ceil = math.ceil
     low, high = scales
+    largest = _largest_scale(width / unit, height / unit, limit)
+    # Only a hair around the largest scale does rounding decide.
+    sure, too_large = largest * (1 - 1e-12), largest * (1 + 1e-12)
     while high - low >= _STEP:
         scale = (low + high) / 2
-        if ceil(scale * width / unit) * ceil(scale * height / unit) <= limit:
+        if scale < sure:
             low = scale
-        else:
+        elif scale > too_large or ceil(scale * width / unit) * ceil(scale * height / unit) > limit:
             high = scale
+        else:
+            low = scale
     scale = high if high_end else low
     return max(1, ceil(scale * width / unit)), max(1, ceil(scale * height / unit))
+
+
+def _largest_scale(across: float, down: float, limit: int) -> float:
+    """Return the largest scale at which a grid of ``across`` x ``down`` units, sides rounded up, keeps ``limit``.
+
+    With n units along the short side and limit // n along the long one, one side or the other stops the scale. That is
+    best where the two meet, which is at a whole n or just above.
+    """
+    short, long = min(across, down), max(across, down)
+    meet = int(math.sqrt(limit * short / long))
+    return max(min(units / short, limit // units / long) for units in (max(1, meet), meet + 1))

@@ -15,6 +15,7 @@ from tests.accuracy.models import PublishedModel, find_published
 from tests.accuracy.releases import SORTED_COPIES
 from tests.accuracy.table import AccuracyRow
 from vlm_operator.catalogue.load import memory_calibration
+from vlm_operator.sizing.kv_cache import KVLayout, KVSettings, kv_layout, plan_kv_cache
 from vlm_operator.sizing.memory import EncoderRefusal, MemoryRequest, encoder_items, encoder_tokens, estimate_memory
 from vlm_operator.sizing.memory_constants import End, MemoryConstants, constants_at
 from vlm_operator.units import GIB
@@ -24,6 +25,7 @@ KV_CACHE: Final = "KV cache"
 WEIGHTS: Final = "weights"
 ACTIVATIONS: Final = "activation peak"
 GRAPHS: Final = "CUDA graphs"
+KV_TOKENS: Final = "tokens in the logged cache"
 PUBLISHED: Final = {
     KV_CACHE: "kv_cache_gib",
     WEIGHTS: "weights_gib",
@@ -85,7 +87,11 @@ def compare_log(log: PublishedRow) -> tuple[AccuracyRow, ...]:
     if why_not:
         return (_unscored(log, why_not),)
     ends = {end: predict(conditions, model, end) for end in ENDS}
-    return tuple(_compare(log, name, ends) for name, field in PUBLISHED.items() if log.get(field))
+    rows = [_compare(log, name, ends) for name, field in PUBLISHED.items() if log.get(field)]
+    layout = kv_layout(model.shape, _kv_settings(conditions))
+    if log.get("kv_tokens") and layout.group_count == 1 and not layout.has_states:
+        rows.append(_compare_tokens(log, conditions, layout))
+    return tuple(rows)
 
 
 def _why_not(log: PublishedRow, conditions: LogConditions, model: PublishedModel) -> str:
@@ -223,6 +229,40 @@ def _compare(log: PublishedRow, quantity: str, ends: dict[End, Prediction]) -> A
         low=figures[0] - ROUNDING,
         high=figures[-1] + ROUNDING,
         better="higher" if quantity == KV_CACHE else "lower",
+        labels=_labels(log),
+    )
+
+
+def _kv_settings(conditions: LogConditions) -> KVSettings:
+    return KVSettings(
+        tensor_parallel_size=conditions.tensor_parallel_size,
+        capability=conditions.gpu.compute_capability or (0, 0),
+        dtype=conditions.kv_dtype,
+    )
+
+
+def _compare_tokens(log: PublishedRow, conditions: LogConditions, layout: KVLayout) -> AccuracyRow:
+    """Return the tokens that the logged memory holds: exact but for the two decimals of the log."""
+
+    def tokens(gib: float) -> int:
+        return plan_kv_cache(
+            layout,
+            max_model_len=conditions.max_model_len,
+            max_in_flight_tokens=2 * conditions.max_num_batched_tokens,
+            available_bytes=int(gib * GIB),
+        ).tokens
+
+    logged = float(log["kv_cache_gib"])
+    return AccuracyRow(
+        id=log["id"],
+        section=SECTION,
+        quantity=KV_TOKENS,
+        unit="tokens",
+        source=log["source"],
+        predicted=tokens(logged),
+        published=log["kv_tokens"],
+        low=tokens(logged - ROUNDING),
+        high=tokens(logged + ROUNDING),
         labels=_labels(log),
     )
 

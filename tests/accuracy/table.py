@@ -134,10 +134,10 @@ def _row_document(row: AccuracyRow) -> dict[str, Any]:
 
 
 def _section_text(rows: Sequence[AccuracyRow]) -> str:
-    head = ("row", "model", "gpu", "quantity", "predicted", "published", "error", "interval", "", "source")
-    scored = [row for row in rows if row.scored]
-    lines = [rows[0].section, "", *align([head, *(_cells(row) for row in scored)], right=(4, 5, 6, 7), gap=2)]
-    lines += ["", *(_summary_text(summary) for summary in summarise(rows))]
+    lines = [rows[0].section]
+    for summary in summarise(rows):
+        group = [row for row in rows if row.scored and row.quantity == summary.quantity]
+        lines += ["", f"{summary.quantity}, {group[0].unit}", "", *_table(group), "", _summary_text(summary)]
     others = [row for row in rows if not row.scored]
     if others:
         lines += ["", "not scored", ""]
@@ -145,22 +145,17 @@ def _section_text(rows: Sequence[AccuracyRow]) -> str:
     return "\n".join(lines)
 
 
+def _table(rows: Sequence[AccuracyRow]) -> list[str]:
+    head = ("row", "model", "gpu", "predicted", "published", "error", "interval", "", "source")
+    return align([head, *(_cells(row) for row in rows)], right=(3, 4, 5, 6), gap=2)
+
+
 def _cells(row: AccuracyRow) -> tuple[str, ...]:
     mark = {True: "", False: "outside", None: "no interval"}[row.contains]
     interval = "" if row.low is None or row.high is None else f"{_number(row.low)} to {_number(row.high)}"
     error = "" if row.error is None else f"{row.error * 100:+.1f} %"
-    return (
-        row.id,
-        row.labels.get("model", ""),
-        row.labels.get("gpu", ""),
-        f"{row.quantity}, {row.unit}",
-        _number(row.predicted),
-        _number(row.published),
-        error,
-        interval,
-        mark,
-        row.source,
-    )
+    names = (row.id, row.labels.get("model", ""), row.labels.get("gpu", ""))
+    return (*names, _number(row.predicted), _number(row.published), error, interval, mark, row.source)
 
 
 def _figures(row: AccuracyRow) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.accuracy.memory import ACTIVATIONS, KV_CACHE, WEIGHTS, compare_log, memory_rows
+from tests.accuracy.memory import ACTIVATIONS, KV_CACHE, KV_TOKENS, WEIGHTS, compare_log, memory_rows
 from tests.accuracy.memory_logs import LogConditions, NotUnderstood, read_conditions, read_gpu
 from tests.accuracy.models import find_published
 from tests.accuracy.table import AccuracyRow, Summary, summarise_group
@@ -52,6 +52,13 @@ def test_intervals_are_narrower_than_the_memory_that_they_are_about(rows: Sequen
 @pytest.mark.parametrize(("quantity", "error"), [(WEIGHTS, 0.01), (ACTIVATIONS, 0.03)])
 def test_parts_are_near_what_the_logs_say(rows: Sequence[AccuracyRow], quantity: str, error: float) -> None:
     assert _summary(rows, quantity).median_error <= error
+
+
+def test_the_tokens_of_a_cache_are_the_engines(rows: Sequence[AccuracyRow]) -> None:
+    # Exact: an interval here is nothing but the two decimals of the logged memory.
+    summary = _summary(rows, KV_TOKENS)
+    assert summary.rows >= 25
+    assert summary.contained == 1
 
 
 def test_every_row_is_scored_or_says_why_not(rows: Sequence[AccuracyRow]) -> None:

@@ -127,7 +127,13 @@ def test_no_endpoint_is_told_before_there_is_a_service() -> None:
         (make_no_fit(reason="NoGPUs"), NOTHING_OBSERVED, names.SIZED, names.REASON_NO_GPUS),
         (make_plan(), replace(SERVING, apply_error="denied"), names.APPLIED, names.REASON_APPLY_FAILED),
         (make_plan(), LOADING, names.AVAILABLE, names.REASON_LOADING),
-        (make_plan(), replace(LOADING, terminated=(CRASHED,)), names.AVAILABLE, names.REASON_CRASHING),
+        (make_plan(), replace(LOADING, terminated=(CRASHED,)), names.AVAILABLE, names.REASON_HOST_OOM),
+        (
+            make_plan(),
+            replace(LOADING, terminated=(replace(CRASHED, reason="Error"),)),
+            names.AVAILABLE,
+            names.REASON_CRASHING,
+        ),
         (
             make_plan(),
             replace(LOADING, unschedulable_message="no"),

@@ -6,6 +6,8 @@ from vlm_operator.api import names
 from vlm_operator.report.observation import Observation, PodTrouble
 from vlm_operator.report.verdict import Verdict, pending
 
+_OUT_OF_HOST_MEMORY: Final = "OOMKilled"
+"""What the kubelet calls a container that the kernel ended (137); a GPU that is full ends the engine by itself."""
 _ORDINARY_WAITING: Final = frozenset({"ContainerCreating", "PodInitializing", ""})
 
 
@@ -19,7 +21,8 @@ def available_verdict(observation: Observation, *, suspended: bool) -> Verdict:
     if observation.available_replicas >= observation.desired_replicas > 0:
         return Verdict("True", names.REASON_SERVING, serving)
     if trouble := _worst_trouble(observation):
-        return Verdict("False", names.REASON_CRASHING, f"{serving}; {_describe(trouble)}")
+        reason = names.REASON_HOST_OOM if trouble.reason == _OUT_OF_HOST_MEMORY else names.REASON_CRASHING
+        return Verdict("False", reason, f"{serving}; {_describe(trouble)}")
     if observation.unschedulable_message:
         message = f"{serving}; a pod waits for a node: {observation.unschedulable_message}"
         return Verdict("False", names.REASON_UNSCHEDULABLE, message)
@@ -49,5 +52,7 @@ def _worst_trouble(observation: Observation) -> PodTrouble | None:
 def _describe(trouble: PodTrouble) -> str:
     restarts = f" after {trouble.restarts} restarts" if trouble.restarts else ""
     detail = f": {trouble.message.strip()}" if trouble.message.strip() else ""
+    if trouble.reason == _OUT_OF_HOST_MEMORY:
+        detail = ": it outgrew its limit of host memory (status.plan.hostMemory), which is not the GPU's memory"
     look = "kubectl logs --previous" if trouble.restarts else "kubectl describe pod"
     return f"pod {trouble.pod}: {trouble.reason}{restarts}{detail}; see {look} {trouble.pod}"

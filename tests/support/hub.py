@@ -8,6 +8,7 @@ import gzip
 import hashlib
 import json
 import re
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -159,10 +160,8 @@ class LocalHub:
 @contextmanager
 def local_hub() -> Iterator[LocalHub]:
     """Run an empty hub for the length of a ``with`` block."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.daemon_threads = True
-    hub = LocalHub(endpoint=f"http://127.0.0.1:{server.server_port}")
-    server.hub = hub  # type: ignore[attr-defined]
+    server = _Server(("127.0.0.1", 0), _Handler)
+    server.hub = hub = LocalHub(endpoint=f"http://127.0.0.1:{server.server_port}")
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:
@@ -173,13 +172,24 @@ def local_hub() -> Iterator[LocalHub]:
         thread.join()
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    hub: LocalHub
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a client that hung up; that is what it does when it has read enough, or waited too long."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
+    server: _Server
+
     @property
     def _hub(self) -> LocalHub:
-        hub: LocalHub = self.server.hub  # type: ignore[attr-defined]
-        return hub
+        return self.server.hub
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class named it
         """Say nothing."""

@@ -31,10 +31,10 @@ def objects(helm: Path, *arguments: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def rules(helm: Path) -> dict[str, set[str]]:
+def rules(helm: Path, *arguments: str) -> dict[str, set[str]]:
     """Return the verbs by ``group/resource``."""
     granted: dict[str, set[str]] = {}
-    for rule in objects(helm)["ClusterRole"]["rules"]:
+    for rule in objects(helm, *arguments)["ClusterRole"]["rules"]:
         for group in rule["apiGroups"]:
             for resource in rule["resources"]:
                 granted.setdefault(f"{group}/{resource}", set()).update(rule["verbs"])
@@ -97,8 +97,13 @@ def test_rights_are_the_calls_that_are_made(helm: Path) -> None:
     assert granted["/pods"] == granted["/nodes"] == READ
     assert granted["/events"] == {"create", "patch"}
     assert not any("*" in {*verbs, *resource.split("/")} for resource, verbs in granted.items())
-    assert not any("secrets" in resource for resource in granted)
+    assert granted["/configmaps"] == READ
+    assert granted["/secrets"] == {"get"}
     assert [resource for resource, verbs in granted.items() if "delete" in verbs] == ["policy/poddisruptionbudgets"]
+
+
+def test_the_right_to_read_a_token_can_be_withheld(helm: Path) -> None:
+    assert not any("secrets" in resource for resource in rules(helm, "--set", "rbac.readSecrets=false"))
 
 
 def test_the_role_is_bound_to_the_account_that_the_operator_runs_as(helm: Path) -> None:

@@ -7,8 +7,8 @@ it once; while it cannot be reached, what it said before still holds. Called by 
 
 import asyncio
 import base64
-import binascii
 import logging
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -34,6 +34,7 @@ CARD_SECONDS: Final = 600.0
 REFUSAL_SECONDS: Final = 20.0
 _MOST_REMEMBERED: Final = 64
 _FORBIDDEN: Final = 403
+_TOKEN: Final = re.compile("[!-~]+")
 
 _logger = logging.getLogger(__name__)
 
@@ -108,10 +109,10 @@ class ModelSources:
         value = (secret.get("data") or {}).get(reference.key)
         if value is None:
             return _no_token(f"{where} has no key {reference.key!r}; add it, or name another")
-        try:
-            return base64.b64decode(value).decode("ascii").strip()
-        except (binascii.Error, UnicodeDecodeError):
-            return _no_token(f"{where}: the value of {reference.key!r} is no token")
+        token = base64.b64decode(value).decode("ascii", errors="replace").strip()
+        if not _TOKEN.fullmatch(token):
+            return _no_token(f"{where}: the value of {reference.key!r} is no token, which is one word")
+        return token
 
     async def _from_hub(self, model: Model, token: str) -> ModelCard | SourceRefusal:
         key = (model.id, model.revision or "", token)

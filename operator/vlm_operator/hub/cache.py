@@ -19,6 +19,8 @@ from vlm_operator.hub.types import ModelFiles
 
 _FORMAT: Final = 1
 """Raised when what an entry holds changes."""
+_MOST_ENTRIES: Final = 256
+"""The oldest beyond these are removed: the operator's folder is small."""
 
 
 def load_files(settings: HubSettings, model_id: str, commit: str) -> ModelFiles | None:
@@ -55,6 +57,7 @@ def store_files(settings: HubSettings, model_id: str, files: ModelFiles) -> None
         except OSError:
             Path(name).unlink(missing_ok=True)
             raise
+        _prune(path.parent.parent)
 
 
 def _path(settings: HubSettings, model_id: str, commit: str) -> Path | None:
@@ -62,6 +65,12 @@ def _path(settings: HubSettings, model_id: str, commit: str) -> Path | None:
         return None
     whose = hashlib.sha256(f"{settings.endpoint}\n{settings.token}".encode()).hexdigest()[:16]
     return settings.cache_folder / model_id.replace("/", "--") / f"{commit}-{whose}.v{_FORMAT}.json.gz"
+
+
+def _prune(folder: Path) -> None:
+    entries = sorted(folder.glob("*/*.json.gz"), key=lambda entry: entry.stat().st_mtime)
+    for entry in entries[:-_MOST_ENTRIES]:
+        entry.unlink(missing_ok=True)
 
 
 def _decode(entry: dict[str, Any]) -> ModelFiles:

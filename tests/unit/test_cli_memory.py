@@ -91,6 +91,23 @@ def test_every_change_that_is_offered_starts_and_the_next_step_can_be_pasted(
     assert main(shlex.split(step)) == 0
 
 
+def test_a_share_that_leaves_too_little_beside_the_engine_does_not_start(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("--model", QWEN_7B, "--gpu", "l40s", "--max-model-len", "8192")
+    found = document(capsys, *given, "--utilization", "1.0")
+    assert (found["starts"], found["reason"]) == (False, "OutsideBudget")
+    share = next(c["options"]["--utilization"] for c in found["changes"] if "--utilization" in c["options"])
+    assert answer(capsys, *given, "--utilization", share)[0] == 0
+    assert answer(capsys, *given, "--utilization", f"{float(share) + 0.01:.2f}")[0] == 1
+
+
+def test_an_fp8_cache_is_refused_where_the_gpu_has_no_fp8(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("--model", QWEN_7B, "--max-model-len", "8192", "--kv-cache-dtype", "fp8")
+    assert document(capsys, *given, "--gpu", "a100-40gb-sxm")["reason"] == "KVCacheDtype"
+    narrow = document(capsys, *given, "--gpu", "l40s")["kvCache"]["atWorst"]["tokens"]
+    wide = document(capsys, *given[:-2], "--gpu", "l40s")["kvCache"]["atWorst"]["tokens"]
+    assert narrow == pytest.approx(2 * wide, rel=0.01)
+
+
 def test_the_longest_context_that_is_offered_is_the_longest(capsys: pytest.CaptureFixture[str]) -> None:
     changes = document(capsys, *ON_L4)["changes"]
     longest = next(int(c["options"]["--max-model-len"]) for c in changes if "--max-model-len" in c["options"])

@@ -10,10 +10,18 @@ from vlm_operator.catalogue.load import all_gpus
 from vlm_operator.catalogue.types import MemoryCalibration, ModelCard
 from vlm_operator.cli.token_mix import engine_flags
 from vlm_operator.errors import InputError, Problem
+from vlm_operator.planning import checked_shape
 from vlm_operator.sizing.inventory import GpuKind, kind_from_card
-from vlm_operator.sizing.launch import Launched, LaunchedModel, LaunchFlags, LaunchRefusal, launch
+from vlm_operator.sizing.launch import (
+    ENGINE_UTILIZATION_PERCENT,
+    Launched,
+    LaunchedModel,
+    LaunchFlags,
+    LaunchRefusal,
+    launch,
+)
 from vlm_operator.sizing.memory import MemoryBreakdown, breakdown
-from vlm_operator.sizing.shape import ShapeRefusal, read_shape
+from vlm_operator.sizing.shape import ShapeRefusal
 from vlm_operator.sizing.tokens.types import ImageRule, TokenRefusal
 from vlm_operator.sizing.tokens.video import bind_video_rule
 
@@ -70,13 +78,13 @@ def bind_model(card: ModelCard, rule: ImageRule, *, videos: bool) -> LaunchedMod
     Raises:
         InputError: The shape of the model, or its videos, cannot be counted.
     """
-    shape = read_shape(card.architecture, card.config)
-    if isinstance(shape, ShapeRefusal):
-        raise InputError([Problem(path="", message=f"{card.id}: {shape.message}")])
+    checked = checked_shape(card)
+    if isinstance(checked, ShapeRefusal):
+        raise InputError([Problem(path="", message=f"{card.id}: {checked.message}")])
     video = bind_video_rule(card.architecture, card.config, card.processor, rule.settings, card.id) if videos else None
     if isinstance(video, TokenRefusal):
         raise InputError([Problem(path="", message=video.message)])
-    return LaunchedModel(shape=shape, config=card.config, rule=rule, video=video)
+    return LaunchedModel(shape=checked.shape, config=card.config, rule=rule, video=video)
 
 
 def worst_end(launched: Launched) -> MemoryBreakdown:
@@ -112,6 +120,7 @@ def find_changes(asked: Asked, launched: Launched) -> tuple[Change, ...]:
     found = (
         _tighter_cap(asked),
         _no_videos(asked),
+        _other_utilization(asked, launched),
         *_first_that_starts(asked, launched),
         _shorter_context(asked, launched),
         _more_gpus(asked),
@@ -206,6 +215,38 @@ def _first_that_starts(asked: Asked, launched: Launched) -> Iterator[Change | No
         yield next((change for change in tries if change is not None), None)
 
 
+def _other_utilization(asked: Asked, launched: Launched) -> Change | None:
+    """Return the nearest share of the GPU that starts: smaller where too little was left outside, else larger."""
+    now = asked.flags.utilization_percent
+    if _lacks_room_beside(launched):
+        return _at_smaller_share(asked, "")
+    larger = (_at_share(asked, percent, "") for percent in range(now + 1, ENGINE_UTILIZATION_PERCENT + 1))
+    return next(filter(None, larger), None)
+
+
+def _with_room_beside(asked: Asked, words: str, **options: Any) -> Change | None:
+    """Return the change, with a smaller share of the GPU where the engine's budget leaves too little beside it."""
+    launched = asked.launch()
+    if isinstance(launched, Launched) and _lacks_room_beside(launched):
+        return _at_smaller_share(asked, f"{words}, ", **options)
+    return _with(asked, words, **options)
+
+
+def _lacks_room_beside(launched: Launched) -> bool:
+    return launched.begun.misfit is not None and launched.begun.misfit.reason == "OutsideBudget"
+
+
+def _at_smaller_share(asked: Asked, words: str, **options: Any) -> Change | None:
+    smaller = range(asked.flags.utilization_percent - 1, 0, -1)
+    return next(filter(None, (_at_share(asked, percent, words, **options) for percent in smaller)), None)
+
+
+def _at_share(asked: Asked, percent: int, words: str, **options: Any) -> Change | None:
+    share, now = f"{percent / 100:.2f}", f"{asked.flags.utilization_percent / 100:.2f}"
+    other = replace(asked, flags=replace(asked.flags, utilization_percent=percent))
+    return _with(other, f"{words}{share} of the GPU, not {now}", **options, utilization=share)
+
+
 def _no_videos(asked: Asked) -> Change | None:
     if not asked.flags.videos_per_prompt:
         return None
@@ -221,7 +262,7 @@ def _more_gpus(asked: Asked) -> Change | None:
         for mode in (flags.encoder_mode, "data"):
             larger = replace(asked, flags=replace(flags, tensor_parallel_size=size, encoder_mode=mode))
             words = f"{size} × {asked.gpu.display_name}, not {flags.tensor_parallel_size}"
-            change = _with(
+            change = _with_room_beside(
                 larger, words, **{"tp": size} | ({} if mode == flags.encoder_mode else {"encoder_mode": mode})
             )
             if change is not None:

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 from vlm_operator.catalogue.types import MemoryCalibration
 from vlm_operator.sizing.inventory import GpuKind
+from vlm_operator.sizing.kv_cache import check_kv_cache
 from vlm_operator.sizing.legality import check_encoder_mode, check_gpu, check_tensor_parallel, derive_max_model_len
 from vlm_operator.sizing.memory import EncoderBudget, EncoderRefusal, MemoryRequest, encoder_items, encoder_tokens
 from vlm_operator.sizing.shape import ModelShape
@@ -120,6 +121,9 @@ def launch(
         engine_tokens=profiled.tokens,
         items=items.items_per_batch,
     )
+    refused = check_kv_cache(model.shape, request.kv_settings(flags.kv_cache_dtype))
+    if refused is not None:
+        return LaunchRefusal(reason=refused.reason, message=refused.message)
     begun = start_up(request, calibration, kv_cache_dtype=flags.kv_cache_dtype)
     return Launched(budget=items, modality=profiled.modality, begun=begun)
 

@@ -23,21 +23,21 @@ FABRIC_CAPABILITIES: Final = ((9, 0), (12, 0))
 BATCHES_IN_FLIGHT: Final = 2
 """Asynchronous scheduling on one pipeline stage (fact sheet 3.3)."""
 
-PartCertainty = Literal["computed", "calibrated", "rest"]
-"""By the engine's own rules from the checkpoint; from calibrated constants; what the other parts leave."""
+PartCertainty = Literal["computed", "calibrated"]
+"""By the engine's own rules from the checkpoint, or from calibrated constants."""
 
-PARTS: Final[Mapping[str, tuple[PartCertainty, str]]] = {
+PARTS: Final[Mapping[str, tuple[PartCertainty | None, str]]] = {
     "weights": ("computed", "language model and its tables"),
     "weights, vision": ("computed", "vision tower and projector"),
     "activations": ("calibrated", "peak of one step"),
     "buffers": ("calibrated", "sampler, inputs"),
     "CUDA graphs": ("calibrated", ""),
-    "uncertainty": ("calibrated", "what these parts may take beyond the likely"),
-    "KV cache": ("rest", ""),
+    "uncertainty": ("calibrated", "these parts at their bad end"),
+    "KV cache": (None, "what the parts above leave"),
     "outside budget": ("calibrated", "CUDA context, NCCL, caches"),
-    "headroom": ("rest", ""),
+    "headroom": (None, "left at the bad end of all estimates"),
 }
-"""The parts of a GPU's memory in the order in which they are shown: certainty, and what they hold."""
+"""The parts of a GPU's memory in the order in which they are shown: how their size is known, and what they hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

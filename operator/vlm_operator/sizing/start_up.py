@@ -72,7 +72,7 @@ def start_up(request: MemoryRequest, calibration: MemoryCalibration, *, kv_cache
         kv_cache_dtype=kv_cache_dtype,
         pessimistic=pessimistic,
         cache=cache,
-        misfit=None if cache.starts else _too_little_memory(pessimistic, cache),
+        misfit=_misfit(pessimistic, cache),
     )
 
 
@@ -83,6 +83,21 @@ def _plan_cache(request: MemoryRequest, estimate: MemoryEstimate, dtype: str) ->
         max_in_flight_tokens=request.max_in_flight_tokens,
         available_bytes=estimate.kv_available_bytes,
     )
+
+
+def _misfit(estimate: MemoryEstimate, cache: KVCachePlan) -> Misfit | None:
+    if not cache.starts:
+        return _too_little_memory(estimate, cache)
+    if estimate.fits_outside:
+        return None
+    total = estimate.engine_total_bytes
+    left, needed = total - estimate.budget_bytes, estimate.outside.total
+    percent = (total - needed) * 100 // total
+    message = (
+        f"the budget of {estimate.budget_bytes / GIB:.1f} GiB leaves {left / GIB:.1f} GiB of {total / GIB:.1f} for the "
+        f"CUDA context, communication and caches, which take {needed / GIB:.1f}; use at most {percent / 100:.2f} of it"
+    )
+    return Misfit(reason="OutsideBudget", message=message, shortfall_fraction=(needed - left) / total)
 
 
 def _too_little_memory(estimate: MemoryEstimate, cache: KVCachePlan) -> Misfit:

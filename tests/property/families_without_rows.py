@@ -174,6 +174,11 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"vision_config": _VISION2},
         {"patch_size": 14, "merge_size": 2, "max_pixels": 12845056},
     ),
+    "minimax_m3_long_side": (
+        "MiniMaxM3SparseForConditionalGeneration",
+        {"vision_config": _VISION2},
+        {"patch_size": 14, "merge_size": 2, "max_long_side_pixel": 2016},
+    ),
     "opencua": ("OpenCUAForConditionalGeneration", {"vision_config": _VISION2}, _QWEN2),
     "qianfan_ocr": ("QianfanOCRForConditionalGeneration", _CHAT, {}),
     # Without the checkpoint's larger canvases: the engine's dummy fills the largest, which a request could not.

@@ -78,6 +78,10 @@ def reason(answer: object) -> str:
         ("deepseek_v41", {(1, 1): (13, 13), (640, 480): (16, 12), (1024, 1024): (25, 25), (4032, 3024): (36, 27)}),
         ("inkling", {(1, 1): (1, 1), (640, 480): (33, 24), (1024, 1024): (52, 52), (4000, 3000): (101, 75)}),
         ("alpamayo2", {(640, 480): (16, 12), (1024, 1024): (13, 13), (4032, 3024): (16, 12)}),
+        (
+            "minimax_m3_long_side",
+            {(200, 1): (800, 4), (640, 480): (23, 17), (4032, 3024): (72, 54), (2000, 50): (160, 4)},
+        ),
         ("d3", {(640, 480): (20, 15), (1024, 1024): (32, 32), (4032, 3024): (46, 34)}),
     ],
 )
@@ -102,6 +106,8 @@ def test_the_grid_is_the_engines(family: str, grids: dict[Size, tuple[int, int]]
         ("deepseek_v41", (640, 480), 206, 206, 206, 1610),
         ("inkling", (640, 480), 792, 793, 793, 792),
         ("bagel", (640, 480), 4900, 4900, 4900, 4900),
+        ("minimax_m3", (640, 480), 391, 393, 393, 1564),
+        ("minimax_m3_long_side", (4032, 3024), 3888, 3890, 3890, 15552),
     ],
 )
 def test_each_figure_of_an_image(
@@ -126,6 +132,7 @@ def test_each_figure_of_an_image(
         ("bagel", 4900, 4900, (980, 980), 4900),
         # A strip of one pixel is enlarged to the lower limit, and beyond the upper one.
         ("alpamayo2", 192, 320, (512, 384), 192),
+        ("minimax_m3_long_side", 5184, 5184, (2016, 2016), 5184),
         ("d3", 1600, 1600, (1280, 1280), 1600),
     ],
 )
@@ -148,6 +155,8 @@ def test_what_the_engine_reserves_and_draws(
         ("muse_spark", {"max_image_tokens": 1024}, 4015, 4096),
         ("isaac", {"max_num_patches": 1024}, 252, 1536),
         ("isaac", {"images_kwargs": {"max_num_patches": 1024}}, 252, 1536),
+        ("minimax_m3", {"max_pixels": 1003520}, 1230, 1225),
+        ("minimax_m3", {"max_long_side_pixel": 1000}, 972, 1225),
         ("d3", {"max_pixels": 409600}, 391, 400),
         ("alpamayo2", {"max_pixels": 409600}, 391, 400),
     ],
@@ -191,6 +200,8 @@ def test_deepseek_is_capped_by_an_override(family: str) -> None:
         ("inkling", {}, {"images_kwargs": {"rescale_image_frac": 1.0}}, "UnknownSetting"),
         ("inkling", {"vision_config": {"patch_size": 32}}, {}, "SettingMismatch"),
         ("inkling", {"vision_config": {"decoder_dmodel": None}}, {}, "TakesNoImages"),
+        ("minimax_m3", {}, {"max_long_side_pixel": 100}, "InvalidSetting"),
+        ("minimax_m3", {}, {"images_kwargs": {"max_pixels": 1003520}}, "UnknownSetting"),
         ("bagel", {"vit_max_num_patch_per_side": 64}, {}, "SettingMismatch"),
         ("bagel", {}, {"size": {"height": 448, "width": 448}}, "SettingMismatch"),
     ],
@@ -203,6 +214,13 @@ def test_a_setting_that_would_break_requests_or_the_start_is_refused(
 
 def test_a_strip_of_more_tokens_than_muse_glimmer_reserves_is_refused() -> None:
     assert reason(bound("muse_glimmer").count_image(28, 200_000)) == "AspectRatioTooExtreme"
+
+
+def test_minimax_m3_turns_away_what_its_long_side_leaves_too_large() -> None:
+    rule = bound("minimax_m3", max_long_side_pixel=6000)
+    assert count(rule, (6000, 2100)).embed_tokens > 0
+    assert reason(rule.count_image(6000, 4000)) == "ImageTooLarge"
+    assert bound("minimax_m3_long_side", max_pixels=9).ignored_settings == ("mm_processor_kwargs.max_pixels",)
 
 
 def test_isaac_turns_away_more_than_sixty_megapixels() -> None:

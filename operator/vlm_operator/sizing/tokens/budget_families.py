@@ -1,6 +1,7 @@
 """Binds the families of ``budget_grid``: which values and settings each one reads, and what its start-up follows."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from vlm_operator.sizing.tokens import native_grid, reading
@@ -13,8 +14,11 @@ from vlm_operator.sizing.tokens.budget_grid import (
     SquareBudgetGrid,
     Start,
 )
+from vlm_operator.sizing.tokens.long_side import SHORT_SIDE, LongSide, LongSideShape
+from vlm_operator.sizing.tokens.types import ImageRule
 
 _PIXEL_KEYS: Final = frozenset({"min_pixels", "max_pixels"})
+_MINIMAX_DEFAULTS: Final = {"patch_size": 14, "merge_size": 2, "max_pixels": 451584}
 _MINIMAX_MIN_PIXELS: Final = 4 * 28 * 28
 """Fixed in the engine's MiniMax-M3 processor: neither the checkpoint's files nor a setting reaches it."""
 
@@ -94,17 +98,31 @@ def build_hunyuan(source: reading.Source) -> BudgetGrid:
     return _bind(source, RootBudgetGrid, shape, _start_limit(source, given))
 
 
-def build_minimax_m3(source: reading.Source) -> BudgetGrid:
-    """Bind MiniMax-M3 as it counts by area; its resize by the long side is refused."""
-    given = _read_flat(source, {"max_pixels"})
-    if source.processor.get("max_long_side_pixel") is not None:
+def build_minimax_m3(source: reading.Source) -> ImageRule:
+    """Bind MiniMax-M3, which counts by area, or by the long side where a file or a setting gives one.
+
+    The defaults are those of the engine's processor. Scoped settings are refused: the budget does not follow them.
+    """
+    given = _read_flat(source, {"max_pixels", "max_long_side_pixel"})
+    source = replace(source, processor={**_MINIMAX_DEFAULTS, **source.processor})
+    long_side = {**source.processor, **given}.get("max_long_side_pixel")
+    if long_side is None:
+        shape = _read_shape(source, {"min_pixels": _MINIMAX_MIN_PIXELS, **given}, small="rounded_up")
+        return _bind(source, ComputedBudgetGrid, shape._replace(tags_inside=True), shape.max_pixels)
+    if reading.positive_int("max_long_side_pixel", long_side) < SHORT_SIDE:
         raise reading.Refused(
             "InvalidSetting",
-            f"{source.model_id or 'MiniMax-M3'}: max_long_side_pixel in its processor file resizes by the long side, "
-            "which is not counted; use a checkpoint with max_pixels alone",
+            f"max_long_side_pixel is {long_side}, below the {SHORT_SIDE} pixels that short sides are enlarged to; "
+            "raise it",
         )
-    shape = _read_shape(source, {"min_pixels": _MINIMAX_MIN_PIXELS, **given}, small="rounded_up")
-    return _bind(source, ComputedBudgetGrid, shape, shape.max_pixels)
+    merge_size = reading.same_in_both(source, "merge_size", "vision_config.spatial_merge_size")
+    unit = reading.same_in_both(source, "patch_size", "vision_config.patch_size") * merge_size
+    return LongSide(
+        settings=source.settings,
+        model_id=source.model_id,
+        ignored_settings=("mm_processor_kwargs.max_pixels",) if "max_pixels" in given else (),
+        shape=LongSideShape(unit=unit, merge_size=merge_size, long_side=long_side),
+    )
 
 
 def _read_flat(source: reading.Source, known: frozenset[str] | set[str]) -> Mapping[str, Any]:

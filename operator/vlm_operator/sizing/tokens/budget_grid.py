@@ -40,7 +40,7 @@ class BudgetShape(NamedTuple):
     """What the count depends on.
 
     ``unit`` is the side in pixels of the square that becomes one token; the two limits count ``frames`` times the
-    area; ``tags`` are the prompt tokens around the placeholder.
+    area; ``tags`` are the prompt tokens around the grid, ``tags_inside`` tells whether the placeholder holds them.
     """
 
     unit: int
@@ -53,6 +53,7 @@ class BudgetShape(NamedTuple):
     row_end: int = 0
     ends: int = 0
     tags: int = 2
+    tags_inside: bool = False
 
 
 class Start(NamedTuple):
@@ -187,7 +188,7 @@ def _measure(width: int, height: int, shape: BudgetShape) -> ImageTokens:
     tokens = squares + rows * shape.row_end + shape.ends
     return ImageTokens(
         tokens,
-        tokens,
+        tokens + shape.tags if shape.tags_inside else tokens,
         tokens + shape.tags,
         squares * shape.merge_size**2,
         (columns * unit, rows * unit),

@@ -9,8 +9,10 @@ import yaml
 
 from tests.support.controlplane import Outside, wait_until
 from tests.support.helm import CHART, helm_path, render_chart
+from tests.support.hub import local_hub, qwen2_vl_tensors, real_files
 from tests.support.operator import Place, install_definition, operator_running, sample
 
+AIN = "MBZUAI/AIN"
 KINDS = {"ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"}
 
 
@@ -49,6 +51,25 @@ def test_the_rights_of_the_chart_are_enough(
         wait_until(lambda: not place.children(), 60, "the end of every child")
         assert "orbidden" not in operator.log
         assert [one for one in place.plane.writes() if one.namespace == namespace and one.status_code == 403] == []
+
+
+def test_the_rights_of_the_chart_are_enough_to_read_models(
+    scheduling_plane: Outside, namespace: str, operator_kubeconfig: Path, tmp_path: Path
+) -> None:
+    install_definition(scheduling_plane)
+    place, files = Place(scheduling_plane, namespace), real_files(AIN)
+    data = {name: json.dumps(document) for name, document in files.items()}
+    place.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "ain"}, "data": data})
+    place.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hub"}, "stringData": {"token": "hf_x"}})
+    with local_hub() as hub:
+        hub.add(AIN, files, qwen2_vl_tensors(files["config.json"]), token="hf_x")  # noqa: S106 - no secret
+        env = {"HF_ENDPOINT": hub.endpoint, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+        with operator_running(operator_kubeconfig, **env) as operator:
+            place.apply(sample(name="mapped", model={"id": AIN, "source": "ConfigMap", "configMapName": "ain"}))
+            place.apply(sample(name="gated", model={"id": AIN, "tokenSecretRef": {"name": "hub"}}))
+            place.wait_condition("mapped", "Ready")
+            place.wait_condition("gated", "Ready")
+            assert "orbidden" not in operator.log
 
 
 def _has_told(place: Place, times: int) -> bool:

@@ -5,11 +5,13 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from vlm_operator.cli.arguments import add_processor_arguments, positive
+from vlm_operator.cli.arguments import add_model_arguments, add_processor_arguments, positive
 
 KV_CACHE_DTYPES: Final = ("auto", "bfloat16", "fp8", "fp8_e4m3", "fp8_e5m2")
 
 _DEFAULTS: Final[Mapping[str, Any]] = {
+    "source": "catalogue",
+    "model_dir": None,
     "tp": 1,
     "max_model_len": None,
     "max_num_seqs": None,
@@ -28,7 +30,7 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 def add_memory_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the model, the GPU and the flags; what is left out is what ``vllm serve`` takes by itself."""
     parser.set_defaults(**_DEFAULTS)
-    parser.add_argument("--model", required=True, metavar="ID", help="model of the catalogue (vlmctl catalogue models)")
+    add_model_arguments(parser)
     parser.add_argument(
         "--gpu", required=True, metavar="GPU", help="catalogue id or product label (vlmctl catalogue gpus)"
     )
@@ -51,7 +53,8 @@ def add_memory_arguments(parser: argparse.ArgumentParser) -> None:
 
 def given_options(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the options that were given, by name, as they are written for a shell to read."""
-    values = {"model": arguments.model, "gpu": arguments.gpu}
+    values = {"model": arguments.model} if arguments.model else {}
+    values |= {"gpu": arguments.gpu}
     values |= {name: value for name in _DEFAULTS if (value := getattr(arguments, name)) != _DEFAULTS[name]}
     return {f"--{name.replace('_', '-')}": _text(name, value) for name, value in values.items()}
 

@@ -4,11 +4,12 @@ import argparse
 from typing import NoReturn
 
 from vlm_operator.catalogue.labels import parse_product_label
-from vlm_operator.catalogue.load import find_gpu, find_model, memory_calibration
+from vlm_operator.catalogue.load import find_gpu, memory_calibration
 from vlm_operator.catalogue.types import GpuCard, ModelCard
 from vlm_operator.cli import output
 from vlm_operator.cli.memory_answer import Asked, bind_model
 from vlm_operator.cli.memory_arguments import given_options
+from vlm_operator.cli.models import named_card
 from vlm_operator.cli.token_answer import no_cap_message
 from vlm_operator.errors import InputError, Problem
 from vlm_operator.sizing.inventory import GpuKind, GpuRefusal, kind_from_card, kind_from_label
@@ -33,7 +34,10 @@ def run_memory(arguments: argparse.Namespace) -> int:
 
 
 def _asked(arguments: argparse.Namespace) -> Asked:
-    card = find_model(arguments.model)
+    model = arguments.model or arguments.model_dir
+    if not model:
+        _wrong("name the model: --model ID, or --model-dir DIR")
+    card = named_card(model, arguments.source, arguments.model_dir)
     gpu_card, gpu = _find_gpu(arguments.gpu)
     settings = ServerSettings(
         mm_processor_kwargs=arguments.processor_kwargs,

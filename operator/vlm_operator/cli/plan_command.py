@@ -122,6 +122,7 @@ def _screen(answer: Answer, arguments: argparse.Namespace, style: output.Style) 
         name=answer.resource.name,
         file=arguments.file,
         inventory=arguments.inventory,
+        model_dir=arguments.model_dir,
         what_if=what_if(answer.resource.spec, answer.inventory, outcome, answer.card),
         targets=constraints_of(answer.resource.spec).latency_targets,
         cents_per_thousand_images=_cents_per_thousand_images(outcome, workload_of(answer.resource.spec)),

@@ -34,6 +34,7 @@ class Asked:
     name: str
     file: str = "FILE"
     inventory: str = "catalogue"
+    model_dir: str | None = None
     targets: Sequence[LatencyTarget] = field(default_factory=tuple)
     cents_per_thousand_images: float | None = None
     what_if: Sequence[str] = ()
@@ -181,6 +182,7 @@ def _how_sure(plan: Plan) -> list[str]:
 
 def _next_step(asked: Asked) -> list[str]:
     option = "" if asked.inventory == "catalogue" else f" --inventory {asked.inventory}"
+    option += f" --model-dir {asked.model_dir}" if asked.model_dir else ""
     command = f"Next: vlmctl render -f {asked.file}{option} | kubectl apply -f -"
     operator = f"kubectl apply -f {asked.file}  with the operator"
     one_line = f"{command}     or     {operator}"

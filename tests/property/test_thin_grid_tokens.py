@@ -19,12 +19,12 @@ def thin_grids(draw: st.DrawFn, *, largest_unit: int = 32) -> ThinGrid:
     floor = draw(st.integers(1, 60 * unit**2))
     family = draw(st.sampled_from(["edge", "note", "kanana", "mimo"]))
     lift: Literal["none", "checked", "unchecked"] = "none"
-    if family in ("kanana", "mimo"):
-        lift = "checked" if family == "kanana" else "unchecked"
-    shape = ThinShape(unit, 2, floor, 0, lift=lift, keeps_unit=family == "note")
+    if family != "note":
+        lift = "unchecked" if family == "mimo" else "checked"
+    shape = ThinShape(unit, 2, floor, 0, lift=lift, keeps_unit=family in ("edge", "note"))
     most = least_limit(shape) + draw(st.integers(0, 300 * unit**2))
-    shape = shape._replace(max_pixels=most, least_side=max(1, unit // 4) if shape.keeps_unit else 1)
-    return ThinGrid(settings=SHIPPED, model_id="", shape=shape, budget_pixels=most, settable=lift == "none")
+    shape = shape._replace(max_pixels=most, least_side=max(1, unit // 4) if family == "note" else 1)
+    return ThinGrid(settings=SHIPPED, model_id="", shape=shape, budget_pixels=most, settable=family == "edge")
 
 
 @given(thin_grids(largest_unit=3))

@@ -39,10 +39,12 @@ def reason(answer: object) -> str:
     return answer.reason
 
 
-def test_cosmos3_edge_takes_a_thin_side_for_one_unit_before_it_compares() -> None:
+def test_cosmos3_edge_scales_a_thin_side_up_to_one_unit_before_it_compares() -> None:
     bound = rule(EDGE, VISION, {**EDGE_FILES, "size": {"longest_edge": 16777216, "shortest_edge": 4096}})
-    # 640 x 10 is 20 x 0 units for Qwen, which enlarges it; here it is 20 x 1 and large enough.
-    assert count(bound, 640, 10).grid == (20, 1)
+    # 640 x 10 is 20 x 0 units for Qwen; here the ten pixels become 32, and the whole image grows with them.
+    assert count(bound, 640, 10).grid == (64, 1)
+    assert count(bound, 12, 2).grid == (6, 1)
+    assert reason(bound.count_image(4000, 19)) == "AspectRatioTooExtreme"
     assert count(bound, 1024, 1024).embed_tokens == 1024
     assert bound.maximum().engine_tokens == 16384
 

@@ -2,14 +2,14 @@
 
 Sides are rounded to whole units and scaled to the pixel limits as in Qwen's rule (``native_grid``), but:
 
-* Cosmos3 Edge and Dots3 Note take a side for at least one unit before the limits are compared, Kanana-V and MiMo Omni
-  first scale an image whose short side is below one unit until it is one, MiMo Omni whatever its aspect ratio;
-* Dots3 Note keeps one unit of a side that is shrunk, the others fail where nothing is left; and it turns away an
-  image with a side below a quarter unit.
+* Dots3 Note takes a side for at least one unit before the limits are compared, the others first scale an image whose
+  short side is below one unit until it is one, MiMo Omni whatever its aspect ratio;
+* Cosmos3 Edge and Dots3 Note keep one unit of a side that is shrunk, the others fail where nothing is left; and Dots3
+  Note turns away an image with a side below a quarter unit.
 
 Each of these concerns only strips, so the largest image is one that needs no scaling as long as the two pixel limits
-are apart; checkpoints where they are not are refused. Source: the engine's own processors, and for
-Kanana-V that of its checkpoint.
+are apart; checkpoints where they are not are refused. Source: the image processor of Cosmos3 Edge in
+``transformers``, the engine's own processors, and for Kanana-V that of its checkpoint.
 """
 
 import math
@@ -115,6 +115,8 @@ def build_cosmos3_edge(source: reading.Source) -> ThinGrid:
         merge_size=merge_size,
         min_pixels=reading.first_int(name, (given, "min_pixels"), (files, "min_pixels"), (files, "size.shortest_edge")),
         max_pixels=reading.first_int(name, (given, "max_pixels"), (files, "max_pixels"), (files, "size.longest_edge")),
+        lift="checked",
+        keeps_unit=True,
     )
     return _bind(source, shape, settable=True)
 
@@ -260,7 +262,7 @@ def _check_sides(width: int, height: int, shape: ThinShape) -> TokenRefusal | No
     if min(width, height) < shape.least_side:
         return _refuse(width, height, f"a side must have at least {shape.least_side} pixels")
     wide, high = _lift(width, height, shape)
-    if min(wide, high) < shape.unit and shape.lift != "none":
+    if min(wide, high) < shape.unit and shape.lift != "none" and not shape.keeps_unit:
         return _refuse(width, height, "scaling up its short side falls one pixel short of a unit")
     free = shape.lift == "unchecked" and min(width, height) < shape.unit
     if max(wide, high) > MAX_ASPECT * min(wide, high) and not free:

@@ -15,8 +15,9 @@ from tests.accuracy.models import PublishedModel, find_published
 from tests.accuracy.releases import SORTED_COPIES
 from tests.accuracy.table import AccuracyRow
 from vlm_operator.catalogue.load import memory_calibration
+from vlm_operator.sizing.encoder_budget import EncoderRefusal, encoder_items, encoder_tokens
 from vlm_operator.sizing.kv_cache import KVLayout, KVSettings, kv_layout, plan_kv_cache
-from vlm_operator.sizing.memory import EncoderRefusal, MemoryRequest, encoder_items, encoder_tokens, estimate_memory
+from vlm_operator.sizing.memory import MemoryRequest, estimate_memory
 from vlm_operator.sizing.memory_constants import End, MemoryConstants, constants_at
 from vlm_operator.units import GIB
 

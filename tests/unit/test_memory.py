@@ -12,11 +12,9 @@ from vlm_operator.sizing.inventory import GpuKind
 from vlm_operator.sizing.kv_cache import kv_bytes_per_token
 from vlm_operator.sizing.legality import check_gpu, check_tensor_parallel, derive_max_model_len
 from vlm_operator.sizing.memory import (
-    EncoderRefusal,
     MemoryRequest,
     breakdown,
     capture_sizes,
-    encoder_budget,
     estimate_memory,
 )
 from vlm_operator.sizing.memory_constants import constants_at
@@ -161,19 +159,6 @@ def test_breakdown_ends_with_the_headroom() -> None:
     assert table.total_bytes == GPU.engine_memory_bytes
     assert table.parts[-1].name == "headroom"
     assert table.part("weights").size_bytes > table.part("weights, vision").size_bytes
-
-
-def test_a_prefix_lm_image_has_to_fit_into_one_step() -> None:
-    refused = encoder_budget(
-        max_num_batched_tokens=128,
-        max_tokens_per_item=256,
-        chunked=False,
-        limit=4,
-        max_model_len=8192,
-        max_num_seqs=64,
-    )
-    assert isinstance(refused, EncoderRefusal)
-    assert "256" in refused.message
 
 
 def test_host_memory_grows_with_context_and_gpus() -> None:

@@ -7,17 +7,10 @@ In: ``FitRequest`` from ``judge.py``. Out: ``MemoryFit``, or the name and number
 from dataclasses import dataclass
 
 from vlm_operator.catalogue.types import MemoryCalibration
+from vlm_operator.sizing.encoder_budget import EncoderBudget, EncoderRefusal, encoder_budget
 from vlm_operator.sizing.host import HostResources
 from vlm_operator.sizing.inventory import GpuKind
-from vlm_operator.sizing.memory import (
-    EncoderBudget,
-    EncoderRefusal,
-    MemoryBreakdown,
-    MemoryEstimate,
-    MemoryRequest,
-    encoder_budget,
-    estimate_memory,
-)
+from vlm_operator.sizing.memory import MemoryBreakdown, MemoryEstimate, MemoryRequest, estimate_memory
 from vlm_operator.sizing.memory_constants import constants_at
 from vlm_operator.sizing.shape import ModelShape
 from vlm_operator.sizing.start_up import Misfit, start_up

@@ -9,10 +9,17 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from vlm_operator.catalogue.types import MemoryCalibration
+from vlm_operator.sizing.encoder_budget import (
+    EncoderBudget,
+    EncoderRefusal,
+    encoder_items,
+    encoder_tokens,
+    profiled_modality,
+)
 from vlm_operator.sizing.inventory import GpuKind
-from vlm_operator.sizing.kv_cache import check_kv_cache
+from vlm_operator.sizing.kv_cache import check_kv_cache, kv_layout
 from vlm_operator.sizing.legality import check_encoder_mode, check_gpu, check_tensor_parallel, derive_max_model_len
-from vlm_operator.sizing.memory import EncoderBudget, EncoderRefusal, MemoryRequest, encoder_items, encoder_tokens
+from vlm_operator.sizing.memory import MemoryRequest
 from vlm_operator.sizing.shape import ModelShape
 from vlm_operator.sizing.start_up import StartUp, start_up
 from vlm_operator.sizing.tokens.types import ImageRule
@@ -121,9 +128,9 @@ def launch(
         engine_tokens=profiled.tokens,
         items=items.items_per_batch,
     )
-    refused = check_kv_cache(model.shape, request.kv_settings(flags.kv_cache_dtype))
+    refused = _check_cache(request, flags.kv_cache_dtype)
     if refused is not None:
-        return LaunchRefusal(reason=refused.reason, message=refused.message)
+        return refused
     begun = start_up(request, calibration, kv_cache_dtype=flags.kv_cache_dtype)
     return Launched(budget=items, modality=profiled.modality, begun=begun)
 
@@ -147,13 +154,13 @@ class _Item:
 
 
 def _largest_item(model: LaunchedModel, max_model_len: int) -> _Item:
-    """Return the largest item of all modalities, video on a tie (``multimodal/encoder_budget.py:183-215``)."""
+    """Return the item of the modality that the engine profiles with."""
     most = model.rule.maximum()
     image = _Item(modality="image", tokens=most.engine_tokens, patches=most.dummy_patches)
     if model.video is None:
         return image
     tokens = model.video.maximum(max_model_len).engine_tokens
-    if tokens < image.tokens:
+    if profiled_modality({"image": image.tokens, "video": tokens}) == "image":
         return image
     return _Item(modality="video", tokens=tokens, patches=tokens * model.video.shape.merge_size**2)
 
@@ -182,6 +189,18 @@ def _check_legal(shape: ModelShape, gpu: GpuKind, flags: LaunchFlags) -> LaunchR
         return None
     what = "; ".join(violation.message for violation in broken)
     return LaunchRefusal(reason=broken[0].rule, message=f"{what}; {_legal_sizes(shape)}")
+
+
+def _check_cache(request: MemoryRequest, dtype: str) -> LaunchRefusal | None:
+    settings = request.kv_settings(dtype)
+    refused = check_kv_cache(request.shape, settings)
+    if refused is not None:
+        return LaunchRefusal(reason=refused.reason, message=refused.message)
+    batched, step = request.max_num_batched_tokens, kv_layout(request.shape, settings).least_step
+    if batched >= step:
+        return None
+    message = f"{batched:,} batched tokens do not hold one block of {step:,}; raise --max-num-batched-tokens"
+    return LaunchRefusal(reason="BatchTooSmall", message=message)
 
 
 def _legal_sizes(shape: ModelShape) -> str:

@@ -70,23 +70,6 @@ class MemoryBreakdown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EncoderBudget:
-    """The engine's encoder budget in tokens (equal to its encoder cache) and the images behind it."""
-
-    tokens: int
-    items_per_prompt: int
-    items_per_batch: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncoderRefusal:
-    """Why the engine would not start with these encoder limits: a CamelCase reason and a message."""
-
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRequest:
     """What to estimate: one rank of a server with these flags.
 
@@ -166,56 +149,6 @@ class MemoryEstimate:
     def fits_outside(self) -> bool:
         """Whether what lies outside the budget fits into what the utilization leaves."""
         return self.outside.total <= self.engine_total_bytes - self.budget_bytes
-
-
-def encoder_budget(
-    *,
-    max_num_batched_tokens: int,
-    max_tokens_per_item: int,
-    chunked: bool,
-    limit: int,
-    max_model_len: int,
-    max_num_seqs: int,
-) -> EncoderBudget | EncoderRefusal:
-    """Return the budget of a server that takes images only; ``chunked`` False marks prefix-LM models.
-
-    ``v1/core/encoder_cache_manager.py:333-380`` and ``multimodal/encoder_budget.py:43-175``.
-    """
-    budget = encoder_tokens({"image": max_tokens_per_item}, max_num_batched_tokens, chunked=chunked)
-    if isinstance(budget, EncoderRefusal):
-        return budget
-    return encoder_items(
-        budget,
-        tokens_per_item=max_tokens_per_item,
-        limit=limit,
-        max_model_len=max_model_len,
-        max_num_seqs=max_num_seqs,
-    )
-
-
-def encoder_items(
-    budget: int, *, tokens_per_item: int, limit: int, max_model_len: int, max_num_seqs: int
-) -> EncoderBudget:
-    """Return the items of one modality that a prompt and a batch may carry within ``budget`` tokens."""
-    per_prompt = max(1, min(limit, max_model_len // tokens_per_item))
-    per_batch = max(1, min(budget // tokens_per_item, max_num_seqs * per_prompt))
-    return EncoderBudget(tokens=budget, items_per_prompt=per_prompt, items_per_batch=per_batch)
-
-
-def encoder_tokens(
-    max_tokens_per_item: Mapping[str, int], max_num_batched_tokens: int, *, chunked: bool
-) -> int | EncoderRefusal:
-    """Return the encoder budget over all active modalities, 0 without any, or the engine's refusal E6."""
-    if not max_tokens_per_item:
-        return 0
-    largest = max(max_tokens_per_item.values())
-    if largest > max_num_batched_tokens and not chunked:
-        message = (
-            f"an image of {largest:,} tokens must fit into one step, which takes {max_num_batched_tokens:,}; "
-            f"set max_num_batched_tokens to at least {largest:,}"
-        )
-        return EncoderRefusal(reason="EncoderBudget", message=message)
-    return max(max_num_batched_tokens, largest)
 
 
 def estimate_memory(request: MemoryRequest, constants: MemoryConstants) -> MemoryEstimate:

@@ -30,8 +30,16 @@ class KVLayout:
 
     @property
     def has_states(self) -> bool:
-        """Whether some layers keep a state: steps must then hold a whole block (``config/vllm.py``)."""
+        """Whether some layers keep a state of fixed size."""
         return any(group.spec.states for group in self.groups)
+
+    @property
+    def least_step(self) -> int:
+        """Tokens that ``--max-num-batched-tokens`` must reach: states are kept where whole blocks end.
+
+        The engine asserts it while prefix caching is on (``config/vllm.py``, "In Mamba cache align mode").
+        """
+        return max((group.spec.block_tokens or 1 for group in self.groups if group.spec.states), default=1)
 
     def blocks_per_group(self, length: int, in_flight: int) -> list[int]:
         """Return the blocks that one request of ``length`` tokens takes in each group."""

@@ -103,8 +103,9 @@ def _items(row: Row, active: set[str], stated: dict[str, int]) -> dict[str, int]
         rule = bind_video_rule(card.architecture, card.config, card.processor, settings, card.id)
         told = (row.get("max_tokens_per_item") or {}).get("video") or stated[card.architecture]
         # A video of Qwen3-VL is counted as a whole, and the rows' is none that its files ask for.
-        counted = isinstance(rule, VideoRule) and not rule.shape.whole
-        found["video"] = rule.maximum(row["max_model_len"]).engine_tokens if counted else told
+        if isinstance(rule, VideoRule) and not rule.shape.whole:
+            told = rule.maximum(row["max_model_len"]).engine_tokens
+        found["video"] = told
     return found
 
 

@@ -143,6 +143,30 @@ def test_parallel_ranks_share_the_model_and_pay_for_nccl() -> None:
     assert one.outside.nccl == 0 < four.outside.nccl
 
 
+def test_ranks_without_nvlink_switches_hold_smaller_buffers() -> None:
+    hopper = estimate_memory(_request(size=2), LIKELY)
+    gpu = dataclasses.replace(GPU, compute_capability=(8, 9))
+    ada = estimate_memory(dataclasses.replace(_request(size=2), gpu=gpu), LIKELY)
+    workstation = dataclasses.replace(GPU, compute_capability=(12, 0))
+    blackwell = estimate_memory(dataclasses.replace(_request(size=2), gpu=workstation), LIKELY)
+    # Two H100 of release 0.19: 2.07 GiB grow while profiling, 1.53 with the context are there before.
+    assert hopper.non_torch_bytes / GIB == pytest.approx(2.07, abs=0.05)
+    assert (hopper.outside.nccl + hopper.outside.context) / GIB == pytest.approx(1.53, abs=0.1)
+    assert ada.non_torch_bytes == blackwell.non_torch_bytes < hopper.non_torch_bytes
+    assert ada.outside.nccl == blackwell.outside.nccl < hopper.outside.nccl
+
+
+def test_a_tower_that_rotates_in_float32_needs_the_copies() -> None:
+    # One image of 16,384 tokens through Qwen2.5-VL's tower in a release that copied: 3.0 GiB beside its outputs.
+    request = _request("Qwen/Qwen2.5-VL-3B-Instruct")
+    copied = dataclasses.replace(request.shape, vision=dataclasses.replace(request.shape.vision, wide_rotary=True))
+    wide = estimate_memory(dataclasses.replace(request, shape=copied), LIKELY).activations
+    assert wide.encoder / GIB == pytest.approx(3.0, rel=0.03)
+    assert wide.encoder > 1.3 * estimate_memory(request, LIKELY).activations.encoder
+    assert _shape("PaddlePaddle/PaddleOCR-VL").vision.wide_rotary
+    assert not request.shape.vision.wide_rotary
+
+
 def test_a_model_that_is_too_large_leaves_negative_memory() -> None:
     estimate = estimate_memory(_request("Qwen/Qwen2.5-VL-72B-Instruct"), LIKELY)
     assert estimate.kv_available_bytes < 0

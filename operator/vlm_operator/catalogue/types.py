@@ -178,6 +178,7 @@ class MemoryCalibration(_Entry):
     graph_experts: Figure
     context: Figure
     nccl: Figure
+    nccl_fabric: Figure
     process_memory: Figure
     loader_memory: Figure
     shared_memory: Figure

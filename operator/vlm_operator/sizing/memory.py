@@ -234,10 +234,18 @@ def _non_torch(request: MemoryRequest, constants: MemoryConstants) -> int:
     """Return what grows outside the allocator while profiling: kernels, and the buffers of communication."""
     if request.tensor_parallel_size == 1:
         return constants.non_torch
+    return constants.non_torch_fabric if _has_fabric(request.gpu) else constants.non_torch_parallel
+
+
+def _nccl(request: MemoryRequest, constants: MemoryConstants) -> int:
+    if request.tensor_parallel_size == 1:
+        return 0
+    return constants.nccl_fabric if _has_fabric(request.gpu) else constants.nccl
+
+
+def _has_fabric(gpu: GpuKind) -> bool:
     first, end = FABRIC_CAPABILITIES
-    if first <= (request.gpu.compute_capability or first) < end:
-        return constants.non_torch_fabric
-    return constants.non_torch_parallel
+    return first <= (gpu.compute_capability or first) < end
 
 
 def _cuda_graphs(request: MemoryRequest, constants: MemoryConstants) -> int:
@@ -265,7 +273,7 @@ def _outside(request: MemoryRequest, constants: MemoryConstants) -> OutsideBudge
     cached = max(request.max_num_batched_tokens, request.engine_tokens)
     return OutsideBudget(
         context=constants.context,
-        nccl=constants.nccl if request.tensor_parallel_size > 1 else 0,
+        nccl=_nccl(request, constants),
         block_tables=tables + slots,
         encoder_cache=cached * request.shape.vision.out_width * request.shape.text.dtype_bytes,
     )

@@ -23,6 +23,7 @@ class MemoryConstants(NamedTuple):
     graph_experts: int
     context: int
     nccl: int
+    nccl_fabric: int
     process_memory: int
     loader_memory: int
     shared_memory: int
@@ -49,6 +50,7 @@ def constants_at(calibration: MemoryCalibration, end: End) -> MemoryConstants:
         graph_experts=size(calibration.graph_experts),
         context=size(calibration.context),
         nccl=size(calibration.nccl),
+        nccl_fabric=size(calibration.nccl_fabric),
         process_memory=size(calibration.process_memory),
         loader_memory=size(calibration.loader_memory),
         shared_memory=size(calibration.shared_memory),

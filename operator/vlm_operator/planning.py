@@ -5,15 +5,26 @@ spec (an unknown GPU) is an ``InputError``, what can be read but not served is a
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from vlm_operator.api import names
 from vlm_operator.api.spec import Objective, VLMDeploymentSpec
-from vlm_operator.catalogue.load import all_gpus, find_gpu, find_licence, find_model, memory_calibration
+from vlm_operator.catalogue.alternatives import find_served_like
+from vlm_operator.catalogue.load import (
+    all_gpus,
+    find_gpu,
+    find_licence,
+    find_model,
+    latency_calibration,
+    memory_calibration,
+)
 from vlm_operator.catalogue.types import ModelCard
 from vlm_operator.errors import CatalogueError, InputError, Problem
+from vlm_operator.sizing.advice import Opening, advise
+from vlm_operator.sizing.checkpoint import Checked, check_tensors
 from vlm_operator.sizing.inventory import Inventory, NodeShape, kind_from_card
 from vlm_operator.sizing.plan import NoFit, Plan
-from vlm_operator.sizing.search import Model, search
+from vlm_operator.sizing.search import Model, Task, search
 from vlm_operator.sizing.shape import ShapeRefusal, read_shape
 from vlm_operator.sizing.workload import (
     Constraints,
@@ -28,37 +39,96 @@ ENGINE_VERSION = "0.33.0"
 """The engine release that the facts of this product describe; also the default of ``spec.engine.version``."""
 
 
-def plan_deployment(spec: VLMDeploymentSpec, inventory: Inventory) -> Plan | NoFit:
+def plan_deployment(spec: VLMDeploymentSpec, inventory: Inventory, card: ModelCard | None = None) -> Plan | NoFit:
     """Return what to run for ``spec`` on ``inventory``, or why nothing fits.
+
+    ``card`` describes the model where its source is not the catalogue.
 
     Raises:
         InputError: the spec names a GPU that is neither in the catalogue nor in the inventory.
     """
     version = spec.engine.version or ENGINE_VERSION
-    try:
-        card = find_model(spec.model.id)
-    except CatalogueError as error:
-        return _refuse(spec, names.REASON_UNKNOWN_MODEL, str(error))
+    if card is None:
+        try:
+            card = find_model(spec.model.id)
+        except CatalogueError as error:
+            return _refuse(spec, names.REASON_UNKNOWN_MODEL, str(error))
     refusal = _refuse_unservable(spec, card, version)
     if refusal is not None:
         return refusal
+    checked = checked_shape(card)
+    if isinstance(checked, ShapeRefusal):
+        return _refuse(spec, names.REASON_UNSERVABLE, checked.message)
+    model = _model(spec, card, checked)
+    offered = inventory
+    if spec.accelerators.inventory == "Catalogue" and inventory.source == "cluster":
+        offered = catalogue_inventory()
+    task = Task(
+        models=(model, *_other_formats(spec, card)),
+        workload=workload_of(spec),
+        constraints=constraints_of(spec),
+        inventory=restrict_inventory(spec, offered),
+        engine_version=version,
+    )
+    verdict = search(task)
+    if isinstance(verdict, NoFit) and verdict.candidates:
+        return replace(verdict, suggestions=advise(task, _openings(spec, offered)))
+    if isinstance(verdict, Plan) and verdict.model_id == card.id:
+        notes = (checked.note,) if checked.note else ()
+        return replace(verdict, model_revision=card.revision, reasons=(*verdict.reasons, *notes))
+    return verdict
+
+
+def checked_shape(card: ModelCard) -> Checked | ShapeRefusal:
+    """Return the shape of a checkpoint, held against its tensors where they are known."""
     shape = read_shape(card.architecture, card.config)
     if isinstance(shape, ShapeRefusal):
-        return _refuse(spec, names.REASON_UNSERVABLE, shape.message)
-    model = Model(
+        return shape
+    return check_tensors(shape, card.tensors) if card.tensors else Checked(shape=shape)
+
+
+def _model(spec: VLMDeploymentSpec, card: ModelCard, checked: Checked) -> Model:
+    return Model(
         id=card.id,
         architecture=card.architecture,
         config=card.config,
         processor=card.processor,
-        shape=shape,
+        shape=checked.shape,
         calibration=memory_calibration(),
+        latency=latency_calibration(),
         remembered=bool(card.remembered_fields)
         or "memory" in (card.config_provenance.certainty, card.processor_provenance.certainty),
         trust_remote_code=spec.model.trust_remote_code,
     )
-    if spec.accelerators.inventory == "Catalogue" and inventory.source == "cluster":
-        inventory = catalogue_inventory()
-    return search(model, workload_of(spec), constraints_of(spec), restrict_inventory(spec, inventory), version)
+
+
+def _other_formats(spec: VLMDeploymentSpec, card: ModelCard) -> tuple[Model, ...]:
+    """Return the published checkpoints that hold the model in other formats; a volume holds only the declared one."""
+    if spec.model.storage is not None and spec.model.storage.persistent_volume_claim is not None:
+        return ()
+    others = [find_model(other) for other in card.quantised_as]
+    read = [(other, checked_shape(other)) for other in others]
+    return tuple(_model(spec, other, checked) for other, checked in read if isinstance(checked, Checked))
+
+
+def _openings(spec: VLMDeploymentSpec, offered: Inventory) -> tuple[Opening, ...]:
+    """Return what the user could open up: GPUs that the spec leaves out, then those that the cluster lacks."""
+    found: list[Opening] = []
+    limits = spec.accelerators
+
+    def without(field: str) -> Inventory:
+        wider = limits.model_copy(update={field: ()})
+        return restrict_inventory(spec.model_copy(update={"accelerators": wider}), offered)
+
+    if limits.allowed:
+        opened = without("allowed")
+        found.append(Opening(inventory=opened, path="accelerators.allowed", value=tuple(limits.allowed)))
+    if limits.denied:
+        found.append(Opening(inventory=without("denied"), path="accelerators.denied", value=None))
+    if offered.source == "cluster":
+        whole = restrict_inventory(spec, catalogue_inventory())
+        found.append(Opening(inventory=whole, path="accelerators.inventory", value="Catalogue"))
+    return tuple(found)
 
 
 def catalogue_inventory() -> Inventory:
@@ -112,6 +182,8 @@ def constraints_of(spec: VLMDeploymentSpec) -> Constraints:
         ),
         min_pixels_per_image=spec.quality.min_pixels_per_image,
         min_image_tokens=spec.quality.min_image_tokens,
+        quantisations=spec.quality.allowed_quantizations,
+        kv_cache_dtypes=spec.quality.allowed_kv_cache_dtypes or ("auto",),
         max_gpus_per_replica=spec.accelerators.max_per_replica,
         max_hourly_cost_cents=spec.accelerators.max_hourly_cost_cents,
         min_replicas=spec.scaling.min_replicas or 1,
@@ -164,7 +236,7 @@ def _refuse_unservable(spec: VLMDeploymentSpec, card: ModelCard, version: str) -
             spec,
             names.REASON_UNSERVABLE,
             f"{card.id}: vLLM {version} does not serve {card.architecture}{last}; "
-            "choose another model (vlmctl catalogue models)",
+            f"choose another model, {_such_as(card)}",
         )
     if card.parameters is None and card.config_provenance.certainty == "class-default":
         return _refuse(
@@ -174,6 +246,12 @@ def _refuse_unservable(spec: VLMDeploymentSpec, card: ModelCard, version: str) -
             "the checkpoint's own, so its memory cannot be sized; choose another model (vlmctl catalogue models)",
         )
     return _refuse_licence(spec, card)
+
+
+def _such_as(card: ModelCard) -> str:
+    """Name a served model of the size of ``card``, and where the others are listed."""
+    alike = find_served_like(card)
+    return f"such as {alike} of its size (all: vlmctl catalogue models)" if alike else "see vlmctl catalogue models"
 
 
 def _refuse_licence(spec: VLMDeploymentSpec, card: ModelCard) -> NoFit | None:

@@ -17,6 +17,7 @@ from vlm_operator.sizing.plan import (
     Plan,
     Rejection,
     ServerFlags,
+    Suggestion,
     TokenFigures,
 )
 from vlm_operator.units import GIB, MIB
@@ -167,7 +168,7 @@ def make_no_fit(**changes: Any) -> NoFit:
         candidates=18,
         nearest=(rejection,),
         by_reason=(("Memory", 11),),
-        suggestions=("4 GPUs instead of 2 (accelerators.maxPerReplica: 4)",),
+        suggestions=(Suggestion(words="4 GPUs instead of 2", changes={"accelerators.maxPerReplica": 4}),),
     )
     return replace(no_fit, **changes)
 

@@ -18,6 +18,7 @@ from vlm_operator.sizing.plan import (
     NoFit,
     Plan,
     Rejection,
+    Suggestion,
 )
 from vlm_operator.sizing.workload import LatencyTarget
 
@@ -134,7 +135,7 @@ def test_nothing_fits_says_what_would() -> None:
             ),
         ),
         by_reason=(("TooLittleMemory", 11), ("Heads", 7)),
-        suggestions=("4 GPUs instead of 2 (accelerators.maxPerReplica: 4)",),
+        suggestions=(Suggestion(words="4 GPUs instead of 2", changes={"accelerators.maxPerReplica": 4}),),
     )
     lines = no_fit_screen(no_fit, ASKED, PLAIN)
     text = "\n".join(lines)

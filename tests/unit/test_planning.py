@@ -47,7 +47,7 @@ def test_eight_4k_frames_at_once_on_the_72b_do_not_fit_on_two_h100() -> None:
     verdict = plan_on(H100, 2)
     assert isinstance(verdict, NoFit)
     assert verdict.reason == "NoFit"
-    assert any("4 × " in suggestion for suggestion in verdict.suggestions), verdict.suggestions
+    assert any("4 × " in str(suggestion) for suggestion in verdict.suggestions), verdict.suggestions
 
 
 @pytest.mark.parametrize(("gpu", "gpus"), [(H100, 4), (H200, 2)])
@@ -141,14 +141,14 @@ def test_more_traffic_never_costs_less() -> None:
 def test_a_price_limit_refuses_what_costs_more_and_says_what_would_do() -> None:
     verdict = plan(make_spec(QWEN_72B, accelerators={"maxHourlyCostCents": 10}))
     assert isinstance(verdict, NoFit)
-    assert any("maxHourlyCostCents" in suggestion for suggestion in verdict.suggestions)
+    assert any("maxHourlyCostCents" in str(suggestion) for suggestion in verdict.suggestions)
 
 
 def test_objectives_that_are_too_fast_are_refused_with_what_is_possible() -> None:
     verdict = plan(make_spec(QWEN_7B, objectives={"ttft": {"percentile": 95, "milliseconds": 1}}))
     assert isinstance(verdict, NoFit)
     assert "Latency" in dict(verdict.by_reason)
-    assert any("objectives" in suggestion for suggestion in verdict.suggestions)
+    assert any("objectives" in str(suggestion) for suggestion in verdict.suggestions)
 
 
 def cluster_of(gpu: str, free_by_node: tuple[int, ...], **host: int) -> Inventory:

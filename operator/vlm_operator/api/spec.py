@@ -101,7 +101,7 @@ class Model(ApiModel):
     ConfigMap. Default: Catalogue for a model that it has, else Hub."""
     config_map_name: Name | None = None
     """configMapName is a ConfigMap of the same namespace with the model's config.json, preprocessor_config.json and so
-    on, by file name. Required with source ConfigMap."""
+    on, by file name. Default: none; source ConfigMap needs it."""
     trust_remote_code: bool = False
     """trustRemoteCode lets the engine run code from the model's repository. Default: false."""
     token_secret_ref: TokenSecretRef | None = None

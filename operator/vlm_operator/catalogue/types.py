@@ -190,7 +190,7 @@ once and of multiplying at the dense rate, over the measured time. Lines between
 
 
 class AttentionSpeed(_Entry):
-    """Attention over whole prompts or images: its share of the BF16 rate over long ones, half of it at ``half_length``."""
+    """Attention over prompts or images: its share of the BF16 rate over long ones, half of that at ``half_length``."""
 
     compute_share: Annotated[float, Field(gt=0)]
     half_length: Annotated[float, Field(ge=0)]
@@ -218,6 +218,13 @@ class KernelSpeeds(_Entry):
     provenance: Provenance
 
 
+class Spread(_Entry):
+    """Measured over predicted: the interval that holds nine rows of ten."""
+
+    low: Annotated[float, Field(gt=0)]
+    high: float
+
+
 class LatencyFigures(_Entry):
     """What no kernel table gives; ``calibration/latency.yaml`` says what each figure means."""
 
@@ -233,6 +240,7 @@ class LatencyFigures(_Entry):
     preprocess_megapixel: Figure
     without_link: LinkSpeed
     seen_in_runs: tuple[str, ...]
+    spread: dict[Literal["runs", "kernels", "datasheet"], dict[Literal["ttft", "tpot", "total"], Spread]]
 
 
 class LatencyCalibration(LatencyFigures):

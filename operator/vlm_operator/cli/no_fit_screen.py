@@ -25,7 +25,7 @@ def no_fit_screen(no_fit: NoFit, asked: Asked, style: Style) -> list[str]:
     blocks = (
         ("why", [] if nearest else [no_fit.message]),
         ("nearest", nearest),
-        ("what would fit", list(no_fit.suggestions)),
+        ("what would fit", [str(change) for change in no_fit.suggestions]),
         ("by reason", [by_reason] if by_reason else []),
     )
     for label, block in blocks:

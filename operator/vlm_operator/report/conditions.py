@@ -134,7 +134,7 @@ def _sized(outcome: Outcome) -> Verdict:
 
 
 def _no_fit_message(no_fit: NoFit) -> str:
-    suggestions = f" What would fit: {'; '.join(no_fit.suggestions)}" if no_fit.suggestions else ""
+    suggestions = f" What would fit: {'; '.join(map(str, no_fit.suggestions))}" if no_fit.suggestions else ""
     return f"{no_fit.message}{suggestions}"
 
 

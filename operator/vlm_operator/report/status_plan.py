@@ -39,7 +39,7 @@ def no_fit_status(no_fit: NoFit) -> dict[str, Any]:
             "message": no_fit.message,
             "candidates": no_fit.candidates,
             "nearest": [_near_miss(rejection) for rejection in no_fit.nearest[:_MOST_ALTERNATIVES]],
-            "suggestions": list(no_fit.suggestions[:_MOST_SUGGESTIONS]),
+            "suggestions": [str(change) for change in no_fit.suggestions[:_MOST_SUGGESTIONS]],
         },
         "summary": empty_summary(no_fit.reason),
     }

@@ -10,6 +10,7 @@ from vlm_operator.catalogue.types import MemoryCalibration
 from vlm_operator.sizing.encoder_budget import EncoderBudget, EncoderRefusal, encoder_budget
 from vlm_operator.sizing.host import HostResources
 from vlm_operator.sizing.inventory import GpuKind
+from vlm_operator.sizing.kv_cache import KVSettings, kv_layout
 from vlm_operator.sizing.memory import MemoryBreakdown, MemoryEstimate, MemoryRequest, estimate_memory
 from vlm_operator.sizing.memory_constants import constants_at
 from vlm_operator.sizing.shape import ModelShape
@@ -37,6 +38,7 @@ class FitRequest:
     gpu: GpuKind
     tensor_parallel_size: int
     encoder_mode: EncoderMode
+    kv_cache_dtype: str
     max_model_len: int
     max_num_seqs: int
     images_per_prompt: int
@@ -80,9 +82,15 @@ def _batch_choices(request: FitRequest) -> tuple[int, ...]:
     """Return the step sizes that every declared image may pass, largest first.
 
     An image that may not be chunked has to fit into one step, and an image above the engine's own maximum is refused
-    unless a step is at least as large (the encoder budget is the larger of the two).
+    unless a step is at least as large (the encoder budget is the larger of the two). A step also holds a whole block
+    of a cache that keeps states.
     """
-    least = request.max_num_seqs
+    settings = KVSettings(
+        tensor_parallel_size=request.tensor_parallel_size,
+        capability=request.gpu.compute_capability or (0, 0),
+        dtype=request.kv_cache_dtype,
+    )
+    least = max(request.max_num_seqs, kv_layout(request.shape, settings).least_step)
     if request.shape.prefix_lm:
         least = max(least, request.maximum.engine_tokens, request.largest_image_tokens)
     elif request.largest_image_tokens > request.maximum.engine_tokens:
@@ -105,7 +113,11 @@ def _try_batch(request: FitRequest, batched_tokens: int) -> MemoryFit | Misfit:
     memory_request = _memory_request(request, batched_tokens, budget, MAX_UTILIZATION_PERCENT)
     pessimistic = constants_at(request.calibration, "high")
     percent = _utilization(estimate_memory(memory_request, pessimistic))
-    begun = start_up(_memory_request(request, batched_tokens, budget, percent), request.calibration)
+    begun = start_up(
+        _memory_request(request, batched_tokens, budget, percent),
+        request.calibration,
+        kv_cache_dtype=request.kv_cache_dtype,
+    )
     if begun.misfit is not None:
         return begun.misfit
     return MemoryFit(

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from vlm_operator.sizing import latency
 from vlm_operator.sizing.assemble import assemble_latency, assemble_plan
 from vlm_operator.sizing.fit import FitRequest, MemoryFit, fit_memory
-from vlm_operator.sizing.kv_cache import kv_bytes_per_token
+from vlm_operator.sizing.kv_cache import KVSettings, check_kv_cache
 from vlm_operator.sizing.legality import check_gpu, check_tensor_parallel, derive_max_model_len
-from vlm_operator.sizing.plan import EncoderParallelMode, Plan, Rejection
+from vlm_operator.sizing.plan import Plan, Rejection
 from vlm_operator.sizing.question import Candidate, Question, Setting
 from vlm_operator.sizing.start_up import Misfit
-from vlm_operator.sizing.weights import count_parameters, weights_per_rank
 from vlm_operator.sizing.workload import Workload
 from vlm_operator.units import format_gib
 
@@ -32,28 +31,26 @@ NEVER = 1e9
 
 def judge(candidate: Candidate, question: Question) -> Plan | Rejection:
     """Return the plan for ``candidate``, or the first check that it fails."""
-    mode = _encoder_mode(candidate, question)
-    if isinstance(mode, Rejection):
-        return mode
+    illegal = _check_legal(candidate, question)
+    if illegal is not None:
+        return illegal
     max_model_len = _max_model_len(candidate, question)
     if isinstance(max_model_len, Rejection):
         return max_model_len
-    return _with_traffic(candidate, question, mode, max_model_len)
+    return _with_traffic(candidate, question, max_model_len)
 
 
-def _encoder_mode(candidate: Candidate, question: Question) -> EncoderParallelMode | Rejection:
-    """Return the tower mode that is legal on this GPU and tensor parallel size; sharded weights are tried first."""
-    gpu = candidate.node.gpu
-    refused = check_gpu(question.shape, gpu)
-    if refused:
-        return _reject(candidate, refused[0].rule, refused[0].message, shortfall=NEVER)
-    size = candidate.tensor_parallel_size
-    violations = check_tensor_parallel(question.shape, size, "weights")
-    if not violations:
-        return "weights"
-    if not check_tensor_parallel(question.shape, size, "data"):
-        return "data"
-    return _reject(candidate, violations[0].rule, violations[0].message, shortfall=NEVER)
+def _check_legal(candidate: Candidate, question: Question) -> Rejection | None:
+    """Return the first rule of the engine that the GPU, the layout or the type of the KV cache breaks."""
+    gpu, size = candidate.node.gpu, candidate.tensor_parallel_size
+    broken = check_gpu(question.shape, gpu) or check_tensor_parallel(question.shape, size, candidate.encoder_mode)
+    if broken:
+        return _reject(candidate, broken[0].rule, broken[0].message, shortfall=NEVER)
+    settings = KVSettings(
+        tensor_parallel_size=size, capability=gpu.compute_capability or (0, 0), dtype=candidate.kv_cache_dtype
+    )
+    refused = check_kv_cache(question.shape, settings)
+    return _reject(candidate, refused.reason, refused.message, shortfall=NEVER) if refused else None
 
 
 def _max_model_len(candidate: Candidate, question: Question) -> int | Rejection:
@@ -77,23 +74,19 @@ def _max_model_len(candidate: Candidate, question: Question) -> int | Rejection:
 class _Case:
     """What is the same for every replica count of one candidate."""
 
-    mode: EncoderParallelMode
     max_model_len: int
     runner: latency.Replica
     works: Mapping[int, latency.RequestWork]
 
 
-def _with_traffic(
-    candidate: Candidate, question: Question, mode: EncoderParallelMode, max_model_len: int
-) -> Plan | Rejection:
+def _with_traffic(candidate: Candidate, question: Question, max_model_len: int) -> Plan | Rejection:
     """Return a plan with the fewest replicas that hold the traffic within the latency targets."""
     constraints = question.constraints
     replicas = constraints.min_replicas
     most = constraints.max_replicas or max(MAX_REPLICAS, constraints.min_replicas)
     case = _Case(
-        mode=mode,
         max_model_len=max_model_len,
-        runner=_replica(candidate, question, mode),
+        runner=_replica(candidate, question),
         works=_request_works(question),
     )
     hopeless = _late(candidate, question, latency.percentiles_seconds(case.runner, case.works, 1))
@@ -124,9 +117,7 @@ def _at_replicas(
         )
         return rejection, replicas + 1
     sequences = min(MAX_SEQUENCES, -(-running // SEQUENCE_STEP) * SEQUENCE_STEP)
-    setting = Setting(
-        mode=case.mode, max_model_len=case.max_model_len, max_num_seqs=sequences, replicas=replicas, running=running
-    )
+    setting = Setting(max_model_len=case.max_model_len, max_num_seqs=sequences, replicas=replicas, running=running)
     fit = fit_memory(_fit_request(candidate, question, setting))
     if isinstance(fit, Misfit):
         return _reject(candidate, fit.reason, fit.message, shortfall=fit.shortfall_fraction), None
@@ -156,7 +147,8 @@ def _fit_request(candidate: Candidate, question: Question, setting: Setting) -> 
         shape=question.shape,
         gpu=candidate.node.gpu,
         tensor_parallel_size=candidate.tensor_parallel_size,
-        encoder_mode=setting.mode,
+        encoder_mode=candidate.encoder_mode,
+        kv_cache_dtype=candidate.kv_cache_dtype,
         max_model_len=setting.max_model_len,
         max_num_seqs=setting.max_num_seqs,
         images_per_prompt=question.workload.max_images_per_request,
@@ -196,18 +188,14 @@ def _check_host(candidate: Candidate, fit: MemoryFit) -> Rejection | None:
     return None
 
 
-def _replica(candidate: Candidate, question: Question, mode: EncoderParallelMode) -> latency.Replica:
-    size = candidate.tensor_parallel_size
-    parameters = count_parameters(question.shape)
-    return latency.Replica(
+def _replica(candidate: Candidate, question: Question) -> latency.Replica:
+    layout = latency.Layout(
         gpu=candidate.node.gpu,
-        tensor_parallel_size=size,
-        decoder_parameters=parameters.decoder,
-        encoder_parameters=parameters.encoder,
-        decoder_layers=question.shape.text.layers,
-        weights_bytes=weights_per_rank(question.shape, size, mode).decoder_bytes,
-        kv_bytes_per_token=kv_bytes_per_token(question.shape, size),
+        ranks=candidate.tensor_parallel_size,
+        kv_dtype=candidate.kv_cache_dtype,
+        whole_images=candidate.encoder_mode == "data",
     )
+    return latency.Replica(costs=latency.step_model(question.shape, layout, question.latency))
 
 
 def _request_works(question: Question) -> dict[int, latency.RequestWork]:

@@ -154,6 +154,32 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Suggestion:
+    """One change after which a plan is found: what comes of it in words, and the fields to write.
+
+    ``changes`` maps paths below ``spec`` to values; None drops the field.
+    """
+
+    words: str
+    changes: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        """Return the words with the fields behind them."""
+        fields = ", ".join(
+            f"drop {path}" if value is None else f"{path}: {_yaml(value)}" for path, value in self.changes.items()
+        )
+        return f"{self.words} ({fields})"
+
+
+def _yaml(value: object) -> str:
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key}: {_yaml(item)}' for key, item in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_yaml, value))}]"
+    return str(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NoFit:
     """Nothing fits: a CamelCase reason (``api.names``), one message, the nearest misses, what would make it fit."""
 
@@ -163,4 +189,4 @@ class NoFit:
     candidates: int
     nearest: tuple[Rejection, ...] = ()
     by_reason: tuple[tuple[str, int], ...] = ()
-    suggestions: tuple[str, ...] = ()
+    suggestions: tuple[Suggestion, ...] = ()

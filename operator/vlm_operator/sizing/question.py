@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vlm_operator.catalogue.types import MemoryCalibration
+from vlm_operator.catalogue.types import LatencyCalibration, MemoryCalibration
 from vlm_operator.sizing.demand import Demand
 from vlm_operator.sizing.inventory import NodeShape
 from vlm_operator.sizing.plan import EncoderParallelMode
@@ -18,20 +18,28 @@ from vlm_operator.sizing.workload import Constraints, Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A node shape and how many of its GPUs one replica takes."""
+    """A node shape, how many of its GPUs one replica takes, and how the model is laid out on them."""
 
     node: NodeShape
     tensor_parallel_size: int
+    encoder_mode: EncoderParallelMode = "weights"
+    kv_cache_dtype: str = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """Everything about the model and the workload that is the same for all candidates."""
+    """Everything about one checkpoint and the workload that is the same for all candidates.
 
+    ``declared_id`` is the model that the user asked for; ``model_id`` is the checkpoint that would be served, the same
+    or one that holds it in a smaller format.
+    """
+
+    declared_id: str
     model_id: str
     config: Mapping[str, Any]
     shape: ModelShape
     calibration: MemoryCalibration
+    latency: LatencyCalibration
     rule: ImageRule
     demand: Demand
     workload: Workload
@@ -43,9 +51,8 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What was chosen before memory is looked at: tower mode, context, batch, replicas and their load."""
+    """What was chosen before memory is looked at: context, batch, replicas and their load."""
 
-    mode: EncoderParallelMode
     max_model_len: int
     max_num_seqs: int
     replicas: int

@@ -1,20 +1,19 @@
 """Every candidate judged, the cheapest fit chosen, the rest explained.
 
-In: a ``Question``'s ingredients from ``planning.py``. Out: ``Plan`` with its alternatives, or ``NoFit`` with the
-nearest misses and the changes that would make it fit. Deterministic: ties are broken by name.
+In: a ``Task`` from ``planning.py``. Out: ``Plan`` with its alternatives, or ``NoFit`` with the nearest misses. What
+would make a task fit is asked in ``advice.py``. Deterministic: ties are broken by name.
 """
 
-import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from vlm_operator.catalogue.types import MemoryCalibration
+from vlm_operator.catalogue.types import LatencyCalibration, MemoryCalibration
 from vlm_operator.sizing.demand import measure_demand
-from vlm_operator.sizing.inventory import Inventory
+from vlm_operator.sizing.inventory import Inventory, NodeShape
 from vlm_operator.sizing.judge import judge
-from vlm_operator.sizing.plan import Alternative, NoFit, Plan, Rejection
+from vlm_operator.sizing.plan import Alternative, EncoderParallelMode, NoFit, Plan, Rejection
 from vlm_operator.sizing.question import Candidate, Question
 from vlm_operator.sizing.shape import ModelShape
 from vlm_operator.sizing.tokens.caps import tightest_cap
@@ -25,14 +24,11 @@ from vlm_operator.sizing.workload import Constraints, Workload
 TENSOR_PARALLEL_SIZES = (1, 2, 4, 8, 16)
 MAX_ALTERNATIVES = 5
 MAX_NEAREST = 3
-SLOWEST_TARGET_SECONDS = 3600
-"""The resource takes no slower target."""
-SUGGESTED_FLOORS_PIXELS = (1_003_520, 501_760, 200_704)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Model:
-    """A model as the engine reads it: its configuration files, its shape, and how sure the figures are."""
+    """A checkpoint as the engine reads it: its configuration files, its shape, and how sure the figures are."""
 
     id: str
     architecture: str
@@ -40,71 +36,123 @@ class Model:
     processor: dict[str, Any]
     shape: ModelShape
     calibration: MemoryCalibration
+    latency: LatencyCalibration
     remembered: bool
     trust_remote_code: bool
 
+    @property
+    def format(self) -> str:
+        """The format of the weights, as ``quality.allowedQuantizations`` names it."""
+        return self.shape.quantisation.format if self.shape.quantisation else "none"
 
-def search(
-    model: Model, workload: Workload, constraints: Constraints, inventory: Inventory, engine_version: str
-) -> Plan | NoFit:
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What is to be planned. ``models`` are the declared checkpoint and those that hold it in other formats."""
+
+    models: tuple[Model, ...]
+    workload: Workload
+    constraints: Constraints
+    inventory: Inventory
+    engine_version: str
+
+
+def search(task: Task) -> Plan | NoFit:
     """Return the cheapest plan of the inventory that keeps every constraint, or why there is none."""
-    question = _question(model, workload, constraints, engine_version)
-    if isinstance(question, TokenRefusal):
-        return NoFit(model_id=model.id, reason=question.reason, message=question.message, candidates=0)
-    candidates = enumerate_candidates(inventory, constraints)
-    if not candidates:
-        return _empty_inventory(model, inventory)
-    verdicts = [judge(candidate, question) for candidate in candidates]
-    plans = sorted((v for v in verdicts if isinstance(v, Plan)), key=_rank)
+    declared = task.models[0]
+    questions = _questions(task)
+    if isinstance(questions, TokenRefusal):
+        return NoFit(model_id=declared.id, reason=questions.reason, message=questions.message, candidates=0)
+    places = enumerate_places(task.inventory, task.constraints)
+    if not places:
+        return _empty_inventory(declared, task.inventory)
+    verdicts = [_best_layout(node, size, questions) for node, size in places]
+    plans = sorted((v for v in verdicts if isinstance(v, Plan)), key=rank)
     rejections = sorted((v for v in verdicts if isinstance(v, Rejection)), key=_nearness)
     if plans:
         return replace(plans[0], alternatives=_alternatives(plans, rejections))
-    return _no_fit(model, workload, constraints, inventory, engine_version, rejections)
+    return _no_fit(declared, rejections)
 
 
-def enumerate_candidates(inventory: Inventory, constraints: Constraints) -> tuple[Candidate, ...]:
+def enumerate_places(inventory: Inventory, constraints: Constraints) -> tuple[tuple[NodeShape, int], ...]:
     """Return each node shape with each tensor parallel size that one such node can hold."""
     limit = constraints.max_gpus_per_replica or max(TENSOR_PARALLEL_SIZES)
     return tuple(
-        Candidate(node=shape, tensor_parallel_size=size)
+        (shape, size)
         for shape in sorted(inventory.shapes, key=lambda shape: (shape.gpu.id, shape.gpus_per_node))
         for size in TENSOR_PARALLEL_SIZES
         if size <= min(shape.gpus_per_node, limit)
     )
 
 
-def _question(
-    model: Model, workload: Workload, constraints: Constraints, engine_version: str
-) -> Question | TokenRefusal:
+def rank(plan: Plan) -> tuple[bool, float, int, str, int]:
+    """Return the order of plans: known price, price, GPUs, name, tensor parallel size."""
+    return (
+        plan.hourly_cents is None,
+        plan.hourly_cents or 0.0,
+        plan.gpus_per_replica * plan.replicas,
+        plan.gpu.id,
+        plan.flags.tensor_parallel_size,
+    )
+
+
+def _questions(task: Task) -> tuple[Question, ...] | TokenRefusal:
+    """Return a question for each checkpoint whose format is admitted, the declared one first.
+
+    A checkpoint in another format that cannot be counted is left out; why the declared one cannot is the answer.
+    """
+    admitted = task.constraints.quantisations or (task.models[0].format,)
+    models = [model for model in task.models if model.format in admitted]
+    if not task.constraints.quantisations:
+        models = models[:1]
+    if not models:
+        published = ", ".join(f"{model.id} ({model.format})" for model in task.models)
+        return TokenRefusal(
+            reason="QuantizationNotAllowed",
+            message=f"quality.allowedQuantizations admits {', '.join(admitted)}; known checkpoints are {published}; "
+            "admit one of these formats or choose another model",
+        )
+    found = [_question(model, task) for model in models]
+    questions = tuple(question for question in found if isinstance(question, Question))
+    first = found[0]
+    return first if isinstance(first, TokenRefusal) and not questions else questions
+
+
+def _question(model: Model, task: Task) -> Question | TokenRefusal:
     dropped = refuse_dropped(model.architecture, model.id)
     if dropped is not None:
         return dropped
     shipped = bind_rule(model.architecture, model.config, model.processor, ServerSettings(), model.id)
     if isinstance(shipped, TokenRefusal):
         return shipped
-    rule = _capped(shipped, workload, constraints)
+    rule = _capped(shipped, task.workload, task.constraints)
     if isinstance(rule, TokenRefusal):
         return rule
-    demand = measure_demand(workload, rule)
+    demand = measure_demand(task.workload, rule)
     if isinstance(demand, TokenRefusal):
         return demand
     return Question(
+        declared_id=task.models[0].id,
         model_id=model.id,
         config=model.config,
         shape=model.shape,
         calibration=model.calibration,
+        latency=model.latency,
         rule=rule,
         demand=demand,
-        workload=workload,
-        constraints=constraints,
-        engine_version=engine_version,
+        workload=task.workload,
+        constraints=task.constraints,
+        engine_version=task.engine_version,
         trust_remote_code=model.trust_remote_code,
         remembered=model.remembered,
     )
 
 
 def _capped(shipped: ImageRule, workload: Workload, constraints: Constraints) -> ImageRule | TokenRefusal:
-    """Return the rule under the tightest cap that the quality floor allows; the shipped one where no lever exists."""
+    """Return the rule under the tightest cap that the quality floor allows; the shipped one where no lever exists.
+
+    Fewer tokens per image never cost more, so no other cap within the floor can be cheaper.
+    """
     sizes = [(size.width, size.height) for size in workload.image_sizes]
     refused = next((r for w, h in sizes if isinstance(r := shipped.count_image(w, h), TokenRefusal)), None)
     if refused is not None:
@@ -115,14 +163,40 @@ def _capped(shipped: ImageRule, workload: Workload, constraints: Constraints) ->
     return capped or shipped
 
 
-def _rank(plan: Plan) -> tuple[bool, float, int, str, int]:
-    return (
-        plan.hourly_cents is None,
-        plan.hourly_cents or 0.0,
-        plan.gpus_per_replica * plan.replicas,
-        plan.gpu.id,
-        plan.flags.tensor_parallel_size,
-    )
+def _best_layout(node: NodeShape, size: int, questions: Sequence[Question]) -> Plan | Rejection:
+    """Return the cheapest plan on ``size`` GPUs of ``node``, or the nearest miss.
+
+    Checkpoints and KV cache types come in the order of preference; what is less preferred is taken where it needs
+    fewer replicas, so nothing is asked further once the fewest allowed are enough.
+    """
+    best: Plan | None = None
+    misses: list[Rejection] = []
+    for question in questions:
+        for kv_cache_dtype in question.constraints.kv_cache_dtypes:
+            for mode in _encoder_modes(question.shape, size):
+                candidate = Candidate(
+                    node=node, tensor_parallel_size=size, encoder_mode=mode, kv_cache_dtype=kv_cache_dtype
+                )
+                verdict = judge(candidate, question)
+                if isinstance(verdict, Rejection):
+                    misses.append(verdict)
+                elif best is None or _beats(verdict, best):
+                    best = verdict
+            if best is not None and best.replicas == question.constraints.min_replicas:
+                return best
+    return best or min(misses, key=_nearness)
+
+
+def _beats(plan: Plan, best: Plan) -> bool:
+    """Return whether ``plan`` needs fewer replicas, or only lays the tower out so that images are answered sooner."""
+    if plan.replicas != best.replicas:
+        return plan.replicas < best.replicas
+    same = (plan.model_id, plan.flags.kv_cache_dtype) == (best.model_id, best.flags.kv_cache_dtype)
+    return same and plan.latency.ttft.p95 < best.latency.ttft.p95
+
+
+def _encoder_modes(shape: ModelShape, size: int) -> tuple[EncoderParallelMode, ...]:
+    return ("weights", "data") if size > 1 and shape.supports_encoder_data_parallel else ("weights",)
 
 
 def _nearness(rejection: Rejection) -> tuple[float, int, str]:
@@ -187,14 +261,7 @@ def _empty_inventory(model: Model, inventory: Inventory) -> NoFit:
     return NoFit(model_id=model.id, reason="NoGPUs", message=message, candidates=0)
 
 
-def _no_fit(
-    model: Model,
-    workload: Workload,
-    constraints: Constraints,
-    inventory: Inventory,
-    engine_version: str,
-    rejections: Sequence[Rejection],
-) -> NoFit:
+def _no_fit(model: Model, rejections: Sequence[Rejection]) -> NoFit:
     reasons = Counter(rejection.reason for rejection in rejections)
     return NoFit(
         model_id=model.id,
@@ -203,79 +270,4 @@ def _no_fit(
         candidates=len(rejections),
         nearest=tuple(rejections[:MAX_NEAREST]),
         by_reason=tuple(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
-        suggestions=tuple(_suggestions(model, workload, constraints, inventory, engine_version)),
     )
-
-
-def _suggestions(
-    model: Model, workload: Workload, constraints: Constraints, inventory: Inventory, engine_version: str
-) -> list[str]:
-    """Try single changes of the constraints and name those that make it fit."""
-
-    def cheapest(changed: Constraints) -> Plan | None:
-        question = _question(model, workload, changed, engine_version)
-        if isinstance(question, TokenRefusal):
-            return None
-        verdicts = [judge(candidate, question) for candidate in enumerate_candidates(inventory, changed)]
-        return min((v for v in verdicts if isinstance(v, Plan)), key=_rank, default=None)
-
-    found: list[str] = []
-    if constraints.max_gpus_per_replica is not None and (
-        plan := cheapest(replace(constraints, max_gpus_per_replica=None))
-    ):
-        found.append(
-            f"{plan.gpus_per_replica} × {plan.gpu.display_name} per replica instead of at most "
-            f"{constraints.max_gpus_per_replica} (accelerators.maxPerReplica: {plan.gpus_per_replica})"
-        )
-    for pixels in SUGGESTED_FLOORS_PIXELS:
-        if pixels < (constraints.min_pixels_per_image or 2**62) and (
-            plan := cheapest(replace(constraints, min_pixels_per_image=pixels))
-        ):
-            found.append(
-                f"images capped at {pixels:,} pixels on {plan.gpus_per_replica} × {plan.gpu.display_name} "
-                f"(quality.minPixelsPerImage: {pixels})"
-            )
-            break
-    if constraints.max_hourly_cost_cents is not None and (
-        plan := cheapest(replace(constraints, max_hourly_cost_cents=None))
-    ):
-        found.append(_price_suggestion(plan))
-    return found + _replica_suggestion(constraints, cheapest) + _latency_suggestion(constraints, cheapest)
-
-
-def _price_suggestion(plan: Plan) -> str:
-    if plan.hourly_cents is None:
-        where = f"{plan.replicas} × {plan.gpus_per_replica} × {plan.gpu.display_name}"
-        return f"{where} would do, but its price is unknown: drop accelerators.maxHourlyCostCents"
-    cents = math.ceil(plan.hourly_cents)
-    return f"${cents / 100:.2f}/h (accelerators.maxHourlyCostCents: {cents})"
-
-
-def _replica_suggestion(constraints: Constraints, cheapest: Callable[[Constraints], Plan | None]) -> list[str]:
-    if constraints.max_replicas is None:
-        return []
-    plan = cheapest(replace(constraints, max_replicas=None))
-    if plan is None:
-        return []
-    where = f"{plan.replicas} × {plan.gpus_per_replica} × {plan.gpu.display_name}"
-    return [f"{where} (scaling.maxReplicas: {plan.replicas})"]
-
-
-def _latency_suggestion(constraints: Constraints, cheapest: Callable[[Constraints], Plan | None]) -> list[str]:
-    """Name each target that the cheapest plan without targets misses, and the milliseconds that it keeps."""
-    if not constraints.latency_targets:
-        return []
-    plan = cheapest(replace(constraints, latency_targets=()))
-    if plan is None:
-        return []
-    fields = {"ttft": "ttft", "tpot": "tpot", "request_latency": "requestLatency"}
-    figures = {"ttft": plan.latency.ttft, "tpot": plan.latency.tpot, "request_latency": plan.latency.request}
-    slower = [
-        f"objectives.{fields[target.metric]}.milliseconds: {math.ceil(seconds * 1000)}"
-        if seconds <= SLOWEST_TARGET_SECONDS
-        else f"drop objectives.{fields[target.metric]}"
-        for target in constraints.latency_targets
-        if (seconds := figures[target.metric].at(target.percentile)) > target.seconds
-    ]
-    where = f"{plan.replicas} × {plan.gpus_per_replica} × {plan.gpu.display_name}"
-    return [f"slower targets on {where} ({', '.join(slower)})"]

@@ -57,11 +57,17 @@ class LatencyTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraints:
-    """What the user allows: quality floor, GPUs, money, replicas, latency targets."""
+    """What the user allows: quality floor, formats, GPUs, money, replicas, latency targets.
+
+    ``quantisations`` are the formats that the weights may have; empty means as published. ``kv_cache_dtypes`` come in
+    the order of preference: a later one is taken only where it is cheaper.
+    """
 
     latency_targets: tuple[LatencyTarget, ...] = ()
     min_pixels_per_image: int | None = None
     min_image_tokens: int | None = None
+    quantisations: tuple[str, ...] = ()
+    kv_cache_dtypes: tuple[str, ...] = ("auto",)
     max_gpus_per_replica: int | None = None
     max_hourly_cost_cents: int | None = None
     min_replicas: int = 1

@@ -101,6 +101,7 @@ def _read_fp8(found: Mapping[str, Any]) -> Quantisation:
     scheme = Scheme(bits=8, container_bits=8, group_rows=rows, group_columns=columns, scale_bytes=4)
     return Quantisation(
         method="fp8",
+        format="fp8",
         scheme=scheme,
         ignore=_ignore(found),
         min_capability=MARLIN_CAPABILITY,
@@ -145,6 +146,7 @@ def _read_gptq(found: Mapping[str, Any]) -> Quantisation:
 def _int4(method: str, scheme: Scheme, found: Mapping[str, Any]) -> Quantisation:
     return Quantisation(
         method=method,
+        format=method,
         scheme=scheme,
         ignore=_ignore(found),
         min_capability=INT4_CAPABILITY,
@@ -167,6 +169,7 @@ def _read_compressed(found: Mapping[str, Any]) -> Quantisation:
     integer = kind == "int" and bits == _BYTE and inputs is not None
     return Quantisation(
         method="compressed-tensors",
+        format=_compressed_format(bits, kind),
         scheme=scheme,
         ignore=_ignore(found),
         min_capability=MARLIN_CAPABILITY,
@@ -174,6 +177,12 @@ def _read_compressed(found: Mapping[str, Any]) -> Quantisation:
         integer_activations=integer,
         kv_dtype=_kv_dtype(found),
     )
+
+
+def _compressed_format(bits: int, kind: str) -> str:
+    if kind == "float":
+        return "fp8" if bits == _BYTE else f"nvfp{bits}"
+    return f"int{bits}"
 
 
 def _compressed_scheme(weight: Mapping[str, Any], bits: int, kind: str) -> Scheme:
@@ -206,6 +215,7 @@ def _read_modelopt(found: Mapping[str, Any]) -> Quantisation:
         scheme = Scheme(bits=8, container_bits=8, group_rows=0, group_columns=0, scale_bytes=4)
         return Quantisation(
             method="modelopt",
+            format="fp8",
             scheme=scheme,
             ignore=_ignore(inner),
             min_capability=FP8_CAPABILITY,
@@ -219,6 +229,7 @@ def _read_modelopt(found: Mapping[str, Any]) -> Quantisation:
     scheme = Scheme(bits=4, container_bits=8, group_rows=group, group_columns=1, scale_bytes=1)
     return Quantisation(
         method="modelopt_fp4",
+        format="nvfp4",
         scheme=scheme,
         ignore=_ignore(inner),
         min_capability=MARLIN_CAPABILITY,

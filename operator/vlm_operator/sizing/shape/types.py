@@ -12,6 +12,7 @@ class Quantisation:
     """How a quantised checkpoint stores its matrices.
 
     Attributes:
+        format: The format of the weights, as ``quality.allowedQuantizations`` names it.
         ignore: Names, globs and ``re:`` expressions of modules that stay plain.
         min_capability: Below this compute capability the engine refuses the method.
         native_capability: From here on the method's own kernels run; below, weights alone are compressed.
@@ -22,6 +23,7 @@ class Quantisation:
     """
 
     method: str
+    format: str
     scheme: Scheme
     ignore: tuple[str, ...]
     min_capability: tuple[int, int]
@@ -96,6 +98,7 @@ class VisionShape:
         weights: Every matrix and table of tower and projector.
         buffer_bytes: Tables that are no parameters (MiniCPM's position tables).
         wide_rotary: Whether queries and keys are rotated in float32 copies.
+        window_layers: Layers whose patches attend within windows of ``window_patches`` only (Qwen2.5-VL).
     """
 
     layers: int
@@ -112,6 +115,8 @@ class VisionShape:
     weights: tuple[Weight, ...] = field(repr=False)
     buffer_bytes: int = 0
     wide_rotary: bool = False
+    window_layers: int = 0
+    window_patches: int = 0
 
     @property
     def replicates_odd_heads(self) -> bool:

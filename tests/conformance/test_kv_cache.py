@@ -94,16 +94,19 @@ def _config(folder: Path, model: str, changes: tuple[str, ...]) -> dict[str, Any
 
 @cache
 def _shape(folder: Path, model: str, changes: tuple[str, ...]) -> ModelShape | ShapeRefusal:
+    if model not in model_configs(folder):
+        return ShapeRefusal(reason="UnknownModel", message=f"the configuration of {model} is not here")
     return read_shape(architecture_of(model_configs(folder)[model]), _config(folder, model, changes))
 
 
-def _layout(folder: Path, row: dict[str, Any]) -> KVLayout:
+def _layout(folder: Path, row: dict[str, Any]) -> KVLayout | ShapeRefusal:
     changes = tuple(row.get("config_changes", ()))
     shape = _shape(folder, row["model"], changes)
     if isinstance(shape, ModelShape):
         return kv_layout(shape, _settings(row))
-    assert row["model"] in WITHOUT_SHAPE, shape.message
-    return lay_out(read_kv_layers(_config(folder, row["model"], changes)), _settings(row))
+    if row["model"] in WITHOUT_SHAPE:
+        return lay_out(read_kv_layers(_config(folder, row["model"], changes)), _settings(row))
+    return shape
 
 
 def _settings(row: dict[str, Any]) -> KVSettings:
@@ -126,7 +129,10 @@ def _differences(folder: Path, row: dict[str, Any]) -> list[tuple[Any, ...]]:
         broken = check_tensor_parallel(shape, row["tp"], mode) or check_kv_cache(shape, _settings(row))
     if not row["legal"] or broken:
         return [(row.get("id"), "legal", row["legal"], broken)] if row["legal"] == bool(broken) else []
-    figures = _figures(_layout(folder, row), row)
+    layout = _layout(folder, row)
+    if isinstance(layout, ShapeRefusal):
+        return [(row.get("id"), layout.message)]
+    figures = _figures(layout, row)
     return [
         (row.get("id"), name, row[name], got)
         for name, got in figures.items()
@@ -174,6 +180,8 @@ def _groups(layout: KVLayout, row: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _request_differences(folder: Path, row: dict[str, Any]) -> list[tuple[Any, ...]]:
     layout = _layout(folder, row)
+    if isinstance(layout, ShapeRefusal):
+        return [(row["model"], layout.message)]
     length, flight = row["request_tokens"], 2 * row["max_num_batched_tokens"]
     got = (layout.blocks_per_group(length, flight), layout.blocks_for(length, flight))
     return [] if got == (row["blocks_per_group"], row["blocks"]) else [(row, got)]

@@ -6,6 +6,7 @@ import pytest
 
 from tests.conformance.model_shapes import model_configs, shape_of
 from tests.conformance.vectors import DATA
+from vlm_operator.cli.main import main
 from vlm_operator.sizing.kv_cache import (
     KVLayout,
     KVSettings,
@@ -99,6 +100,13 @@ def test_blocks_hold_the_state_of_a_gated_delta_net(
     assert layout.block_tokens == block
     assert layout.blocks_per_group(block, 4096) == [states, states, states, 1]
     assert layout.least_step == (block if prefix_caching else 1)
+
+
+def test_a_step_that_holds_no_block_of_states_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["memory", "--model", "Qwen/Qwen3.5-9B", "--gpu", "h100-80gb-sxm", "--max-num-seqs", "64"]
+    assert main([*given, "--max-num-batched-tokens", "512"]) == 1
+    assert "512 batched tokens do not hold one block of 576" in capsys.readouterr().out
+    assert main([*given, "--max-num-batched-tokens", "576"]) == 0
 
 
 def test_mixers_share_groups_of_bc_only_as_far_as_they_go() -> None:

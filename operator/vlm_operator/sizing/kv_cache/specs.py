@@ -100,8 +100,9 @@ def _token_bytes(attention: Iterable[AttentionLayers], settings: KVSettings) -> 
 def _backend_block(attention: tuple[AttentionLayers, ...], settings: KVSettings) -> int:
     """Return the block that the attention backend prefers (``v1/attention/backend.py``, ``platforms/cuda.py:84-181``).
 
-    FlashAttention and Triton take any multiple of 16. Latents run on FlashMLA where they are FP8 on Hopper, on
-    FlashInfer's kernel from capability 10.0, else on FlashAttention or Triton.
+    FlashAttention, FlashInfer and Triton take 16. Latents run on FlashMLA where they are FP8 on Hopper, on FlashInfer's
+    kernel for them at capability 10, else on FlashAttention or Triton. Above Hopper wide FP8 heads are taken to need
+    the same block as there: no run has told, and the larger block never promises too much.
     """
     fp8, major = settings.dtype in FP8, settings.capability[0]
     if any(one.kind == "MLAAttentionSpec" for one in attention):

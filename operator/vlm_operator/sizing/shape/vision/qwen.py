@@ -1,6 +1,7 @@
 """Towers of Qwen-VL, GLM-V and Kimi: native resolution, patches merged 2 x 2 (vLLM ``M/qwen2_vl.py`` and so on)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from vlm_operator.sizing.shape.types import VisionShape
@@ -26,11 +27,14 @@ def read_qwen2_vl(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
 
 
 def read_qwen2_5_vl(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
-    """Qwen2.5-VL: a gated MLP and RMS norms."""
+    """Qwen2.5-VL: a gated MLP and RMS norms; most layers attend within windows of ``window_size`` pixels."""
     vision = vision_config(config)
     width = number(vision, "hidden_size", 1280)
     layer = Layer(hidden=width, intermediate=number(vision, "intermediate_size", 3420), gated=True, norms=2 * width)
-    return _qwen(vision, layer, number(vision, "out_hidden_size", text_hidden), merger_norm=width)
+    found = _qwen(vision, layer, number(vision, "out_hidden_size", text_hidden), merger_norm=width)
+    whole = vision.get("fullatt_block_indexes", (7, 15, 23, 31))
+    side = number(vision, "window_size", 112) // found.patch_size
+    return replace(found, window_layers=max(found.layers - len(whole), 0), window_patches=side**2)
 
 
 def read_qwen3_vl(config: Mapping[str, Any], text_hidden: int) -> VisionShape:

@@ -1,0 +1,103 @@
+"""Latency of a request without a simulation: closed formulas over ``StepModel`` for a steady closed loop.
+
+They prune candidates; the distribution under a declared traffic is the simulation's (``sizing.traffic``). Where they
+stop being true: arrivals in bursts, prompts that queue for the batch, a KV cache that is full.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from vlm_operator.sizing.latency.step import StepModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """One engine replica: what its steps cost, and how many prompt tokens one step takes."""
+
+    costs: StepModel
+    max_num_batched_tokens: int = 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestWork:
+    """One request: megapixels to preprocess, patches of ``images`` to encode, tokens to prefill and to generate.
+
+    ``span`` are the patches that attend to each other, None for all of an image.
+    """
+
+    megapixels: float
+    patches: float
+    prompt_tokens: int
+    output_tokens: int
+    images: int = 1
+    span: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestSeconds:
+    """One request's time to first token, mean time per later token, and total."""
+
+    ttft: float
+    tpot: float
+    total: float
+
+
+def preprocess_seconds(replica: Replica, work: RequestWork) -> float:
+    """Return the CPU time before the engine: fetching, decoding and resizing, image after image, and the front end."""
+    images = work.images if work.megapixels else 0
+    if not images:
+        return replica.costs.request()
+    return images * replica.costs.preprocess(work.megapixels / images) + replica.costs.request()
+
+
+def encode_seconds(replica: Replica, work: RequestWork) -> float:
+    """Return the time of the vision tower and projector over the request's images."""
+    if not work.patches:
+        return 0.0
+    span = work.patches / work.images if work.span is None else work.span
+    return replica.costs.encode(round(work.patches), round(work.patches * span), work.images)
+
+
+def prefill_seconds(replica: Replica, work: RequestWork) -> float:
+    """Return the time of the language model over the prompt, chunk by chunk."""
+    costs, chunk = replica.costs, replica.max_num_batched_tokens
+    whole, rest = divmod(work.prompt_tokens, chunk)
+    sizes = [chunk] * whole + ([rest] if rest else [])
+    seconds = 0.0
+    for number, size in enumerate(sizes):
+        seconds += costs.batch(size, 1) + costs.prefill_attention(size, number * chunk) + costs.prefill_overhead()
+    return seconds
+
+
+def decode_step_seconds(replica: Replica, typical: RequestWork, concurrency: int) -> float:
+    """Return the time of one decode step over ``concurrency`` requests, each half-way through its output."""
+    context = concurrency * (typical.prompt_tokens + typical.output_tokens / 2)
+    costs = replica.costs
+    return costs.batch(concurrency, concurrency) + costs.decode_attention(concurrency, context)
+
+
+def request_seconds(replica: Replica, work: RequestWork, typical: RequestWork, concurrency: int) -> RequestSeconds:
+    """Return the latency of ``work`` while ``concurrency`` requests like ``typical`` are running.
+
+    In a closed loop every other running request is prefilled once while this one lives, so this one waits, spread
+    over its tokens, for ``concurrency - 1`` foreign prefills; on arrival half of one is in its way on average.
+    """
+    others = concurrency - 1
+    foreign = encode_seconds(replica, typical) + prefill_seconds(replica, typical) if others else 0.0
+    own = encode_seconds(replica, work) + prefill_seconds(replica, work)
+    ttft = preprocess_seconds(replica, work) + own + foreign / 2
+    step = decode_step_seconds(replica, typical, concurrency)
+    tpot = step + others * foreign / max(typical.output_tokens, 1)
+    return RequestSeconds(ttft=ttft, tpot=tpot, total=ttft + max(work.output_tokens - 1, 0) * tpot)
+
+
+def requests_per_minute(replica: Replica, typical: RequestWork, concurrency: int) -> float:
+    """Return the throughput of one replica with ``concurrency`` requests running (Little's law)."""
+    return 60 * concurrency / request_seconds(replica, typical, typical, concurrency).total
+
+
+def percentiles_seconds(
+    replica: Replica, works: Mapping[int, RequestWork], concurrency: int
+) -> dict[int, RequestSeconds]:
+    """Return the latency at each percentile of the declared mix; ``works[50]`` is the typical request."""
+    return {p: request_seconds(replica, work, works[50], concurrency) for p, work in works.items()}

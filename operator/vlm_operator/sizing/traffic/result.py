@@ -1,0 +1,135 @@
+"""What a simulation found: latency percentiles, throughput, how busy the replica was and what held requests up."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from vlm_operator.sizing.traffic.engine import Engine
+from vlm_operator.sizing.traffic.requests import Request
+
+PERCENTILES: Final = (50, 90, 95, 99)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """Mean and percentiles of a latency in seconds."""
+
+    mean: float
+    percentiles: dict[int, float]
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Distribution":
+        """Summarise ``values``; the percentile is the smallest value that so many per cent do not exceed."""
+        ordered = sorted(values)
+        count = len(ordered)
+        if not count:
+            return cls(mean=0.0, percentiles=dict.fromkeys(PERCENTILES, 0.0))
+        places = {p: ordered[max(0, -(-p * count // 100) - 1)] for p in PERCENTILES}
+        return cls(mean=sum(ordered) / count, percentiles=places)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """Latencies that a request must keep, in seconds, to count as good; None is no limit."""
+
+    ttft: float | None = None
+    tpot: float | None = None
+    total: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficResult:
+    """One replica under one traffic.
+
+    Attributes:
+        requests: Requests that ended within what is counted.
+        ttft, tpot, total: Seconds; TPOT is over requests with more than one token.
+        seconds: Time that is counted, warm-up left out.
+        requests_per_second: Ended requests over that time.
+        goodput: Of these, the ones per second that kept the goal.
+        output_tokens_per_second: Tokens of ended requests over that time.
+        utilisation: Share of the time in which a step ran.
+        kv_usage: Mean share of the KV blocks in use while steps ran.
+        queue: Mean number of requests that were waiting for the scheduler.
+        preemptions: How often a request had to give up its blocks.
+        rejected: Requests that no empty replica could hold.
+        preprocess_wait: Mean seconds between arrival and the scheduler's queue.
+        binding: What held requests up longest; ``none`` where they hardly waited.
+        sustainable: Whether the replica kept up: no backlog that grows for as long as requests come.
+    """
+
+    requests: int
+    ttft: Distribution
+    tpot: Distribution
+    total: Distribution
+    seconds: float
+    requests_per_second: float
+    goodput: float
+    output_tokens_per_second: float
+    utilisation: float
+    kv_usage: float
+    queue: float
+    preemptions: int
+    rejected: int
+    preprocess_wait: float
+    binding: str
+    sustainable: bool
+
+
+def summarise(engine: Engine, goal: Goal, counted_from: float, sustainable: bool) -> TrafficResult:  # noqa: FBT001
+    """Return the result over the requests that arrived at or after ``counted_from`` seconds."""
+    ended = [request for request in engine.finished if request.arrived >= counted_from]
+    seconds = max(max((request.finished for request in ended), default=0.0) - counted_from, 1e-9)
+    tpots = [_tpot(request) for request in ended if request.output_tokens > 1]
+    good = sum(_is_good(request, goal) for request in ended)
+    total = engine.limits.kv.total
+    waiting = sum(engine.waited.values())
+    return TrafficResult(
+        requests=len(ended),
+        ttft=Distribution.of([request.first_token - request.arrived for request in ended]),
+        tpot=Distribution.of(tpots),
+        total=Distribution.of([request.finished - request.arrived for request in ended]),
+        seconds=seconds,
+        requests_per_second=len(ended) / seconds,
+        goodput=good / seconds,
+        output_tokens_per_second=sum(request.output_tokens for request in ended) / seconds,
+        utilisation=min(1.0, engine.busy / max(engine.now, 1e-9)),
+        kv_usage=engine.kv_seconds / max(engine.busy * total, 1e-9),
+        queue=waiting / max(engine.now, 1e-9),
+        preemptions=engine.preemptions,
+        rejected=len(engine.rejected),
+        preprocess_wait=_mean(request.ready - request.arrived for request in ended),
+        binding=_binding(engine, ended),
+        sustainable=sustainable,
+    )
+
+
+def _tpot(request: Request) -> float:
+    return (request.finished - request.first_token) / (request.output_tokens - 1)
+
+
+def _is_good(request: Request, goal: Goal) -> bool:
+    limits = (
+        (goal.ttft, request.first_token - request.arrived),
+        (goal.tpot, _tpot(request) if request.output_tokens > 1 else 0.0),
+        (goal.total, request.finished - request.arrived),
+    )
+    return all(limit is None or value <= limit for limit, value in limits)
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = list(values)
+    return sum(found) / len(found) if found else 0.0
+
+
+HARDLY: Final = 0.01
+"""Share of the requests' time below which waiting is not worth naming."""
+
+
+def _binding(engine: Engine, ended: Sequence[Request]) -> str:
+    """The cause for which requests waited longest, preprocessing among them."""
+    waits: dict[str, float] = {str(cause): seconds for cause, seconds in engine.waited.items()}
+    waits["preprocessing"] = sum(request.ready - request.arrived - request.prepare for request in ended)
+    worst = max(waits, key=lambda cause: (waits[cause], cause))
+    spent = sum(request.finished - request.arrived for request in ended)
+    return worst if waits[worst] > HARDLY * spent else "none"

@@ -1,0 +1,188 @@
+"""Published closed-loop runs of language models as the simulation takes them: shape, layout, limits, lengths.
+
+What the rows are (the table states none of it): ``b`` clients each keep one request in flight, ten requests a client
+in all; lengths lie between 0.8 and 1 of ``isl`` and ``osl`` for Llama-3.1-70B and are fixed for Qwen3-32B. The engine's
+settings are those under which the rows are consistent: 8,192 batched tokens for the 70B (published), those of the
+configurator's own generator for the 32B; KV cache in BF16 on H100 and in FP8 on H200 and B200.
+"""
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from vlm_operator.catalogue.load import find_gpu
+from vlm_operator.catalogue.types import LatencyCalibration
+from vlm_operator.sizing.inventory import GpuKind, kind_from_card
+from vlm_operator.sizing.latency.step import Layout, decoder_model
+from vlm_operator.sizing.shape.quantisation import read_quantisation
+from vlm_operator.sizing.shape.text.read import read_text
+from vlm_operator.sizing.shape.types import Quantisation, ShapeRefusal, TextShape
+from vlm_operator.sizing.traffic import (
+    ClosedLoop,
+    KVBlocks,
+    Lengths,
+    RequestKind,
+    RequestMix,
+    ServerLimits,
+    TrafficResult,
+    TrafficRun,
+    simulate,
+)
+
+DATA = Path(__file__).parent / "data"
+GPUS = {
+    "h100_sxm": "h100-80gb-sxm",
+    "h200_sxm": "h200-sxm",
+    "b200_sxm": "b200-sxm",
+    "b300_sxm": "b300-sxm",
+    "gb200": "gb200",
+    "a100_sxm": "a100-80gb-sxm",
+    "l40s": "l40s",
+}
+FORMATS: Mapping[str, Mapping[str, Any] | None] = {
+    "": None,
+    "fp8": {"quant_method": "fp8"},
+    "fp4": {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "exclude_modules": ["lm_head"]},
+}
+REQUESTS_PER_CLIENT = 10
+BLOCK_TOKENS = 16
+PUBLISHED_TOKENS = 8192
+GENERATED_TOKENS = 1500
+"""AIConfigurator's generator writes ``max_num_tokens = max_batch_size + isl + 1500`` (its rules, "token budget")."""
+UTILISATION = 0.9
+"""Default share of the GPU at the time of the runs."""
+OTHER_BYTES = 4e9
+"""Activations, graphs and what lies outside the allocator, on top of the weights: the memory model's order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One row of the table; times in seconds."""
+
+    model: str
+    system: str
+    format: str
+    input_tokens: int
+    output_tokens: int
+    clients: int
+    ranks: int
+    ttft: float
+    tpot: float
+    note: str
+
+    @property
+    def name(self) -> str:
+        """The row in short."""
+        parts = (self.model.split("/")[-1], self.system, self.format or "bf16", f"tp{self.ranks}")
+        return " ".join(parts) + f" {self.input_tokens}/{self.output_tokens} b{self.clients}"
+
+
+def read_runs(path: Path | None = None) -> tuple[Run, ...]:
+    """Return the rows of a file, or of ``data/``."""
+    source = path or DATA / "silicon_dense.csv.gz"
+    text = gzip.decompress(source.read_bytes()).decode() if source.suffix == ".gz" else source.read_text()
+    return tuple(
+        Run(
+            model=row["model"],
+            system=row["system"],
+            format=row["prec"],
+            input_tokens=int(float(row["isl"])),
+            output_tokens=int(float(row["osl"])),
+            clients=int(float(row["b"])),
+            ranks=int(float(row["tp"])),
+            ttft=float(row["ttft_m"]) / 1000,
+            tpot=float(row["tpot_m"]) / 1000,
+            note=row["note"],
+        )
+        for row in csv.DictReader(io.StringIO(text))
+    )
+
+
+def why_not_scored(run: Run) -> str:
+    """Return why a row does not count, empty where it does."""
+    if run.note == "0.12.0" and run.format == "fp8":
+        return "behaves like disaggregated prefill and decode, which is not modelled"
+    if run.system not in GPUS or run.format not in FORMATS:
+        return f"{run.system} with {run.format or 'bf16'} is not modelled"
+    if run.model not in text_models():
+        return "the model's shape is not known"
+    return ""
+
+
+@cache
+def text_models() -> Mapping[str, Mapping[str, Any]]:
+    """The shapes of the models in the table, by id."""
+    return {model["id"]: model for model in json.loads((DATA / "silicon_models.json").read_text())["models"]}
+
+
+@cache
+def read_model(model: str, number_format: str) -> tuple[TextShape, Quantisation | None]:
+    """Return the shape of a model in a number format."""
+    sizes = {key: value for key, value in text_models()[model].items() if key not in {"id", "note"}}
+    kind = "qwen3" if "Qwen3" in model else "llama"
+    config = {"model_type": kind, "tie_word_embeddings": False, "max_position_embeddings": 131072, **sizes}
+    stored = FORMATS[number_format]
+    quantisation = read_quantisation({"quantization_config": stored}) if stored else None
+    assert not isinstance(quantisation, ShapeRefusal)
+    return read_text(config, 2, quantisation), quantisation
+
+
+@cache
+def gpu_of(system: str) -> GpuKind:
+    """Return the GPU behind a system's name."""
+    return kind_from_card(find_gpu(GPUS[system]))
+
+
+def kv_dtype(run: Run) -> str:
+    """Return the KV cache's type under which the rows are consistent with the GPU's memory."""
+    return "auto" if run.system == "h100_sxm" else "fp8"
+
+
+def simulate_run(run: Run, calibration: LatencyCalibration, seed: int = 1) -> TrafficResult:
+    """Return what the simulation finds for a row."""
+    shape, quantisation = read_model(run.model, run.format)
+    layout = Layout(gpu=gpu_of(run.system), ranks=run.ranks, kv_dtype=kv_dtype(run))
+    costs = decoder_model(shape, quantisation, layout, calibration)
+    fixed = "Qwen3-32B" in run.model
+    kind = RequestKind(weight=1, text=_lengths(run.input_tokens, fixed), output=_lengths(run.output_tokens, fixed))
+    limits = ServerLimits(
+        max_num_seqs=1024,
+        max_num_batched_tokens=batched_tokens(run),
+        kv=KVBlocks(total=kv_tokens(run) // BLOCK_TOKENS),
+        prefix_caching=False,
+    )
+    loop = ClosedLoop(clients=run.clients, requests=REQUESTS_PER_CLIENT * run.clients)
+    return simulate(TrafficRun(mix=RequestMix(kinds=(kind,)), arrivals=loop, limits=limits), costs, Random(seed))
+
+
+def kv_tokens(run: Run) -> int:
+    """Return the tokens that the KV cache of one rank holds."""
+    shape, _ = read_model(run.model, run.format)
+    element = 1 if kv_dtype(run) == "fp8" else 2
+    weights = sum(weight.measure(run.ranks, 2)[1] for weight in shape.weights)
+    room = gpu_of(run.system).engine_memory_bytes * UTILISATION - weights - OTHER_BYTES
+    token = shape.layers * max(1, shape.kv_heads // run.ranks) * 2 * shape.head_dim * element
+    return max(0, int(room / token))
+
+
+def batched_tokens(run: Run) -> int:
+    """Return the tokens of a step with which a row was served."""
+    if "Qwen3-32B" in run.model:
+        return run.clients + run.input_tokens + GENERATED_TOKENS
+    return PUBLISHED_TOKENS
+
+
+def _lengths(tokens: int, fixed: bool) -> Lengths:  # noqa: FBT001
+    return Lengths.fixed(tokens) if fixed else Lengths.between(0.8 * tokens, tokens)
+
+
+def scored(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """Return the rows that count."""
+    return tuple(run for run in runs if not why_not_scored(run))

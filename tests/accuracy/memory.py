@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Final
 
 from tests.accuracy.benchmarks import PublishedRow, load_published
+from tests.accuracy.encoder_profile import context, profile_encoder, takes_videos
 from tests.accuracy.memory_logs import LogConditions, NotUnderstood, complete_log, read_conditions
 from tests.accuracy.models import PublishedModel, find_published
 from tests.accuracy.releases import SORTED_COPIES
 from tests.accuracy.table import AccuracyRow
 from vlm_operator.catalogue.load import memory_calibration
-from vlm_operator.sizing.encoder_budget import EncoderRefusal, encoder_items, encoder_tokens
 from vlm_operator.sizing.kv_cache import KVLayout, KVSettings, kv_layout, plan_kv_cache
 from vlm_operator.sizing.memory import MemoryRequest, estimate_memory
 from vlm_operator.sizing.memory_constants import End, MemoryConstants, constants_at
@@ -60,15 +60,6 @@ class Prediction:
         }[quantity]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EncoderProfile:
-    """What the engine runs its encoder with: items of so many tokens and patches."""
-
-    items: int = 0
-    tokens: int = 0
-    patches: int = 0
-
-
 def memory_rows(benchmarks: Path | None = None) -> Sequence[AccuracyRow]:
     """Return one row for each figure of the published start-up logs that the model predicts."""
     published = load_published("memory_logs", benchmarks)
@@ -81,17 +72,17 @@ def compare_log(log: PublishedRow) -> tuple[AccuracyRow, ...]:
     conditions = read_conditions(log)
     if isinstance(conditions, NotUnderstood):
         return (_unscored(log, conditions.why),)
-    model = find_published(str(log.get("model") or ""))
+    model = find_published(str(log.get("model") or ""), conditions.max_pixels)
     if model is None:
         return (_unscored(log, "the model, or how its weights are stored, is not known"),)
+    ends = {end: predict(conditions, model, end) for end in ENDS}
     why_not = _why_not(log, conditions, model)
     if why_not:
-        return (_unscored(log, why_not),)
-    ends = {end: predict(conditions, model, end) for end in ENDS}
+        return (_unscored(log, why_not, ends["value"]),)
     rows = [_compare(log, name, ends) for name, field in PUBLISHED.items() if log.get(field)]
     layout = kv_layout(model.shape, _kv_settings(conditions))
     if log.get("kv_tokens") and layout.group_count == 1 and not layout.has_states:
-        rows.append(_compare_tokens(log, conditions, layout))
+        rows.append(_compare_tokens(log, conditions, layout, context(conditions, model)))
     return tuple(rows)
 
 
@@ -101,13 +92,9 @@ def _why_not(log: PublishedRow, conditions: LogConditions, model: PublishedModel
         return "WSL2 counts memory as used that was given back; clusters run Linux"
     if not log.get(PUBLISHED[KV_CACHE]):
         return str(log.get("outcome") or "the log gives no KV cache memory")
-    if conditions.release.caps_video and conditions.profiled is None and _takes_videos(conditions, model):
+    if conditions.release.caps_video and conditions.profiled is None and takes_videos(conditions, model):
         return "the video that this release profiles with is not stated"
     return _contradicts_itself(log, conditions)
-
-
-def _takes_videos(conditions: LogConditions, model: PublishedModel) -> bool:
-    return model.video is not None and conditions.video_limit > 0
 
 
 def predict(conditions: LogConditions, model: PublishedModel, end: End) -> Prediction:
@@ -155,7 +142,8 @@ def _request(conditions: LogConditions, model: PublishedModel) -> MemoryRequest:
         utilization_percent=round(conditions.utilization * 100),
         max_num_seqs=conditions.max_num_seqs,
         max_num_batched_tokens=conditions.max_num_batched_tokens,
-        max_model_len=conditions.max_model_len,
+        max_model_len=context(conditions, model),
+        encoder_mode=conditions.encoder_mode,
         dummy_patches=profile.patches,
         engine_tokens=profile.tokens,
         items=profile.items,
@@ -169,52 +157,6 @@ def _graphs(conditions: LogConditions, request: MemoryRequest, constants: Memory
         few = max(1, conditions.largest_graph // 2)
         request = replace(request, max_num_seqs=min(few, request.max_num_seqs))
     return estimate_memory(request, constants).cuda_graphs_bytes
-
-
-def profile_encoder(conditions: LogConditions, model: PublishedModel) -> EncoderProfile:
-    """Return what the encoder is profiled with: as the log states it, else by the rules of the model."""
-    if model.rule is None or not (conditions.image_limit or conditions.video_limit):
-        return EncoderProfile()
-    most = model.rule.maximum()
-    image = EncoderProfile(items=1, tokens=most.engine_tokens, patches=most.dummy_patches)
-    if conditions.profiled is not None:
-        return _stated_profile(conditions, model, image)
-    largest, limit = image, conditions.image_limit
-    if model.video is not None and conditions.video_limit:
-        tokens = model.video.maximum(conditions.max_model_len).engine_tokens
-        if tokens >= image.tokens:
-            largest, limit = _video_profile(model, tokens), conditions.video_limit
-    batched = conditions.max_num_batched_tokens
-    budget = encoder_tokens({"item": largest.tokens}, batched, chunked=True)
-    if isinstance(budget, EncoderRefusal):
-        raise TypeError(budget.message)
-    items = encoder_items(
-        budget,
-        tokens_per_item=largest.tokens,
-        limit=limit,
-        max_model_len=conditions.max_model_len,
-        max_num_seqs=conditions.max_num_seqs,
-    )
-    return replace(largest, items=items.items_per_batch)
-
-
-def _stated_profile(conditions: LogConditions, model: PublishedModel, image: EncoderProfile) -> EncoderProfile:
-    """Return the profile that the log states; a single item above a step's tokens is as large as the budget."""
-    stated = conditions.profiled
-    assert stated is not None
-    each = stated.budget_tokens // stated.items
-    if stated.modality == "video" and model.video is not None:
-        if conditions.release.caps_video:
-            each = min(each, max(conditions.max_model_len - image.tokens, 1))
-        return replace(_video_profile(model, each), items=stated.items)
-    if image.tokens > each:
-        image = replace(image, tokens=each, patches=image.patches * each // image.tokens)
-    return replace(image, items=stated.items)
-
-
-def _video_profile(model: PublishedModel, tokens: int) -> EncoderProfile:
-    assert model.video is not None
-    return EncoderProfile(items=1, tokens=tokens, patches=tokens * model.video.shape.merge_size**2)
 
 
 def _compare(log: PublishedRow, quantity: str, ends: dict[End, Prediction]) -> AccuracyRow:
@@ -242,13 +184,13 @@ def _kv_settings(conditions: LogConditions) -> KVSettings:
     )
 
 
-def _compare_tokens(log: PublishedRow, conditions: LogConditions, layout: KVLayout) -> AccuracyRow:
+def _compare_tokens(log: PublishedRow, conditions: LogConditions, layout: KVLayout, length: int) -> AccuracyRow:
     """Return the tokens that the logged memory holds: exact but for the two decimals of the log."""
 
     def tokens(gib: float) -> int:
         return plan_kv_cache(
             layout,
-            max_model_len=conditions.max_model_len,
+            max_model_len=length,
             max_in_flight_tokens=2 * conditions.max_num_batched_tokens,
             available_bytes=int(gib * GIB),
         ).tokens
@@ -268,13 +210,14 @@ def _compare_tokens(log: PublishedRow, conditions: LogConditions, layout: KVLayo
     )
 
 
-def _unscored(log: PublishedRow, why: str) -> AccuracyRow:
+def _unscored(log: PublishedRow, why: str, prediction: Prediction | None = None) -> AccuracyRow:
     return AccuracyRow(
         id=log["id"],
         section=SECTION,
         quantity=KV_CACHE,
         unit="GiB",
         source=log["source"],
+        predicted=prediction.kv_cache if prediction else None,
         published=log.get("kv_cache_gib"),
         scored=False,
         why_not=why,

@@ -16,10 +16,19 @@ from vlm_operator.catalogue.load import all_gpus
 from vlm_operator.catalogue.types import GpuCard
 from vlm_operator.errors import CatalogueError
 from vlm_operator.sizing.inventory import GpuKind, kind_from_card
+from vlm_operator.sizing.weights import EncoderMode
 from vlm_operator.units import GIB, MIB
 
-OTHER_VENDORS = ("amd", "gfx", "ascend", "npu", "gaudi", "tpu", "radeon", "instinct", "xpu")
-OTHER_ENGINES = ("v0 ", "fork", "ascend", "turbomind", "sglang", "lmdeploy")
+OTHER_VENDORS = r"amd|gfx\d|radeon|instinct|\bmi\d{2,3}|rocm|ascend|\bnpu|gaudi|\btpu|\bxpu|intel|trainium|inferentia"
+OTHER_ENGINES = r"\bv0\b|fork|ascend|rocm"
+UNMODELLED = {
+    r"pipeline.parallel.size[ =]+[2-9]|\bpp[ =]?[2-9]": "pipeline parallel stages hold unequal parts",
+    r"speculative|\bmtp\b|\beagle|draft": "a draft model runs beside the model",
+    r"enable.lora": "adapters are held beside the model",
+    r"offload": "part of the weights or of the cache is not on the GPU",
+    r"kv.cache.memory|num.gpu.blocks": "the cache was given, not measured",
+}
+"""Flags under which the engine holds what the product never asks of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +48,17 @@ class LogConditions:
     release: Release
     tensor_parallel_size: int
     utilization: float
-    max_model_len: int
+    max_model_len: int | None
     max_num_seqs: int
     max_num_batched_tokens: int
     eager: bool
     image_limit: int
     video_limit: int
     largest_graph: int | None
-    block_size: int | None
     kv_dtype: str
+    encoder_mode: EncoderMode
+    skips_encoder: bool
+    max_pixels: int | None
     profiled: Profiled | None
 
 
@@ -72,56 +83,58 @@ def complete_log(row: PublishedRow) -> PublishedRow:
 
 def read_conditions(row: PublishedRow) -> LogConditions | NotUnderstood:
     """Return the conditions of one row, or why it has no place among the scored ones."""
-    engine = str(row.get("vllm") or row.get("engine") or "")
-    gpu_text = str(row.get("gpu") or "")
-    refused = _other_world(engine, gpu_text)
+    refused = _other_world(row)
     if refused:
         return NotUnderstood(why=refused)
-    version = parse_version(engine)
+    version = parse_version(str(row.get("vllm") or ""))
     if version is None:
         return NotUnderstood(why="the release is not stated")
     if version < FIRST_SCORED:
         return NotUnderstood(why=f"release {version[0]}.{version[1]} runs the engine before V1")
-    gpu = read_gpu(gpu_text)
+    gpu = read_gpu(str(row.get("gpu") or ""))
     if gpu is None:
         return NotUnderstood(why="the GPU, or what the engine sees of its memory, is not stated")
-    release = release_of(version)
-    return _read_flags(row, gpu, release, offline="offline" in engine or "LLM" in engine)
+    return _read_flags(row, gpu, release_of(version))
 
 
-def _read_flags(row: PublishedRow, gpu: GpuKind, release: Release, *, offline: bool) -> LogConditions | NotUnderstood:
-    flags = str(row.get("flags") or "")
-    length = _number(flags, "max.model.len")
-    if length is None:
-        return NotUnderstood(why="max_model_len is not stated")
+def _read_flags(row: PublishedRow, gpu: GpuKind, release: Release) -> LogConditions:
+    flags, engine = str(row.get("flags") or ""), str(row.get("vllm"))
+    offline = "offline" in engine or "LLM(" in engine + flags
     tokens, sequences = default_batch(release, gpu.engine_memory_bytes, gpu.product, offline=offline)
     return LogConditions(
         gpu=gpu,
         release=release,
         tensor_parallel_size=int(row.get("tp") or _number(flags, "tensor.parallel.size") or 1),
         utilization=_fraction(flags) or release.utilization,
-        max_model_len=length,
+        max_model_len=_number(flags, "max.model.len"),
         max_num_seqs=_number(flags, "max.num.seqs") or sequences,
         max_num_batched_tokens=_number(flags, "mnbt|max.num.batched.tokens") or tokens,
         eager="enforce-eager" in flags or "enforce_eager" in flags,
         image_limit=_limit(flags, "image"),
         video_limit=_limit(flags, "video"),
         largest_graph=_number(flags, "max.cudagraph.capture.size"),
-        block_size=_number(flags, "block.size"),
         kv_dtype="fp8" if re.search(r"kv.cache.dtype[ =]*fp8|kv fp8", flags) else "auto",
+        encoder_mode="data" if re.search(r"mm.encoder.tp.mode\W+data", flags) else "weights",
+        skips_encoder="skip-mm-profiling" in flags,
+        max_pixels=_number(flags, r"max_pixels\W*"),
         profiled=_profiled(row),
     )
 
 
-def _other_world(engine: str, gpu: str) -> str:
-    engine, gpu = engine.lower() + " ", gpu.lower()
-    for word in OTHER_VENDORS:
-        if word in gpu:
-            return f"another vendor's GPU ({word})"
-    for word in OTHER_ENGINES:
-        if word in engine:
-            return f"another engine ({word.strip()})"
-    return ""
+def _other_world(row: PublishedRow) -> str:
+    """Return why the row is of no engine or GPU that the product knows; empty where it may be."""
+    engine, gpu = str(row.get("engine") or ""), str(row.get("gpu") or "").lower()
+    release = str(row.get("vllm") or "").lower()
+    if engine and "vllm" not in engine.lower():
+        return f"another engine ({engine})"
+    found = re.search(OTHER_VENDORS, gpu)
+    if found:
+        return f"another vendor's GPU ({found.group()})"
+    found = re.search(OTHER_ENGINES, release)
+    if found:
+        return f"another engine ({found.group()})"
+    said = f"{row.get('flags') or ''} {row.get('model') or ''}".lower() + f" pp{row.get('pp') or 1}"
+    return next((why for flag, why in UNMODELLED.items() if re.search(flag, said)), "")
 
 
 def read_gpu(text: str) -> GpuKind | None:

@@ -6,13 +6,14 @@ layout the text does not settle (bitsandbytes, GGUF) make the row unscored.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from tests.accuracy.benchmarks import DATA
 from vlm_operator.catalogue.load import find_model, model_ids
+from vlm_operator.sizing.legality import derive_max_model_len
 from vlm_operator.sizing.shape import ModelShape, Quantisation, ShapeRefusal, TextShape, VisionShape, read_shape
 from vlm_operator.sizing.shape.quantisation import read_quantisation
 from vlm_operator.sizing.shape.text import read_text
@@ -58,45 +59,51 @@ UNSETTLED = ("bnb", "4-bit", "4bit", "gguf", "awq", "gptq", "int4", "w4a16", "mx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedModel:
-    """A model as the sizing engine sees it; no rules where it takes no images."""
+    """A model as the sizing engine sees it; no rules where it takes no images.
+
+    ``context`` is the ``max_model_len`` that the engine derives.
+    """
 
     shape: ModelShape
+    context: int
     rule: ImageRule | None = None
     video: VideoRule | None = None
 
 
-def find_published(text: str) -> PublishedModel | None:
-    """Return the model that ``text`` names, None where it is not known well enough."""
-    name, words = _split(text)
-    served = _catalogue_name(name)
-    if served is not None:
-        stated = next((word for word in FORMATS if word in words and word not in served.lower()), None)
-        if any(word in words and word not in served.lower() for word in UNSETTLED):
-            return None
-        return _served(served, stated)
-    plain = _text_name(name)
+def find_published(text: str, max_pixels: int | None = None) -> PublishedModel | None:
+    """Return the model that ``text`` names with images up to ``max_pixels``, None where it is not known well enough."""
+    exact, name, words = _split(text)
+    for spelling in (exact, name):
+        served = _find(spelling, model_ids(), ("", "-instruct", "-it"))
+        if served is not None:
+            said = [word for word in (*FORMATS, *UNSETTLED) if word in words and word not in served.lower()]
+            if any(word in UNSETTLED for word in said):
+                return None
+            return _served(served, said[0] if said else None, max_pixels)
+    plain = _find(name, _text_configs(), ("", "-instruct"))
     if plain is None or any(word in words for word in UNSETTLED if word != "mxfp4"):
         return None
-    return PublishedModel(shape=_text_shape(plain, next((word for word in FORMATS if word in words), None)))
+    shape = _text_shape(plain, next((word for word in FORMATS if word in words), None))
+    return PublishedModel(shape=shape, context=int(_text_configs()[plain]["max_position_embeddings"]))
 
 
-def _split(text: str) -> tuple[str, str]:
-    """Return the bare name of a model, lower case, and everything that the row says about it."""
+def _split(text: str) -> tuple[str, str, str]:
+    """Return the last part of a model's id, the same without the format of its weights, and all that the row says."""
     words = text.lower()
     first = re.sub(r"\(.*?\)", "", words).split()[0] if words.strip() else ""
-    last = first.rsplit("/", 1)[-1]
+    exact = first.rsplit("/", 1)[-1]
+    name = exact
     for suffix in (r"-fp8(-dynamic)?$", r"-nvfp4$", r"-quantized\.w8a8$", r"-quantized\.w4a16$", r"-bf16$"):
-        last = re.sub(suffix, "", last)
-    return last.replace(".", "_"), words
+        name = re.sub(suffix, "", name)
+    return exact, name, words
 
 
-def _catalogue_name(name: str) -> str | None:
-    plain = {model.rsplit("/", 1)[-1].lower().replace(".", "_"): model for model in model_ids()}
-    for ending in ("", "-instruct", "-it"):
-        if name + ending in plain:
-            return plain[name + ending]
-    alike = {"granite-vision-3_3-2b": "granite-vision-3_2-2b", "mimo-vl-7b-sft": "mimo-vl-7b-rl-2508"}
-    return plain.get(alike.get(name, ""))
+def _find(name: str, ids: Iterable[str], endings: Sequence[str]) -> str | None:
+    """Return the id whose last part is ``name``, in any of the spellings that rows use."""
+    plain = {model.rsplit("/", 1)[-1].lower().replace(".", "_"): model for model in ids}
+    spelt = name.replace(".", "_")
+    spelt = {"granite-vision-3_3-2b": "granite-vision-3_2-2b", "mimo-vl-7b-sft": "mimo-vl-7b-rl-2508"}.get(spelt, spelt)
+    return next((plain[spelt + ending] for ending in endings if spelt + ending in plain), None)
 
 
 @cache
@@ -105,26 +112,22 @@ def _text_configs() -> dict[str, dict[str, Any]]:
     return configs
 
 
-def _text_name(name: str) -> str | None:
-    plain = {model.rsplit("/", 1)[-1].lower().replace(".", "_"): model for model in _text_configs()}
-    for ending in ("", "-instruct"):
-        if name + ending in plain:
-            return plain[name + ending]
-    return None
-
-
 @cache
-def _served(model_id: str, stated: str | None) -> PublishedModel | None:
+def _served(model_id: str, stated: str | None, max_pixels: int | None) -> PublishedModel | None:
     card = find_model(model_id)
     config = card.config if stated is None else {**card.config, "quantization_config": FORMATS[stated]}
     shape = read_shape(card.architecture, config)
     if isinstance(shape, ShapeRefusal):
         return None
-    settings = ServerSettings()
+    settings = ServerSettings(mm_processor_kwargs={} if max_pixels is None else {"max_pixels": max_pixels})
     rule = bind_rule(card.architecture, card.config, card.processor, settings, card.id)
     video = bind_video_rule(card.architecture, card.config, card.processor, settings, card.id)
+    length = derive_max_model_len(card.config, None)
+    if not isinstance(length, int):
+        return None
     return PublishedModel(
         shape=shape,
+        context=length,
         rule=None if isinstance(rule, TokenRefusal) else rule,
         video=None if isinstance(video, TokenRefusal) else video,
     )

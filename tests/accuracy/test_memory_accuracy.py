@@ -65,7 +65,7 @@ def test_every_row_is_scored_or_says_why_not(rows: Sequence[AccuracyRow]) -> Non
     reasons = {row.id: row.why_not for row in rows if not row.scored}
     assert reasons["ctl1"] == "release 0.6 runs the engine before V1"
     assert reasons["mem03-4096"] == "another vendor's GPU (amd)"
-    assert reasons["mem38"] == "another engine (turbomind)"
+    assert reasons["mem38"] == "another engine (LMDeploy TurboMind)"
     assert reasons["mem11"] == "the GPU, or what the engine sees of its memory, is not stated"
     assert reasons["pr25631-default"] == "the video that this release profiles with is not stated"
     assert reasons["mem02g"] == "its parts add up to 75.2 GiB, its flags give a budget of 71.3"
@@ -118,6 +118,53 @@ def test_what_a_row_does_not_state_is_the_default_of_its_release() -> None:
     assert isinstance(new, LogConditions)
     assert (old.utilization, old.max_num_batched_tokens, old.max_num_seqs) == (0.9, 8192, 1024)
     assert (new.utilization, new.max_num_batched_tokens, new.max_num_seqs) == (0.92, 2048, 256)
+
+
+@pytest.mark.parametrize(
+    ("flags", "word"),
+    [
+        ("max_model_len 4096 --pipeline-parallel-size 2", "pipeline"),
+        ("max_model_len 4096 --speculative-config {...}", "draft"),
+        ("max_model_len 4096, MTP on", "draft"),
+        ("max_model_len 4096 --cpu-offload-gb 10", "not on the GPU"),
+        ("max_model_len 4096 --kv-cache-memory-bytes 1000000000", "given"),
+    ],
+)
+def test_what_the_product_never_asks_of_an_engine_is_not_compared(flags: str, word: str) -> None:
+    refused = read_conditions({"vllm": "0.23.0", "gpu": "H100", "flags": flags})
+    assert isinstance(refused, NotUnderstood)
+    assert word in refused.why
+
+
+@pytest.mark.parametrize("row", [{"gpu": "MI300X (191.98 GiB)", "vllm": "0.23.0"}, {"engine": "TensorRT-LLM 0.12"}])
+def test_other_engines_and_vendors_are_not_compared(row: dict[str, str]) -> None:
+    refused = read_conditions({"flags": "max_model_len 4096", **row})
+    assert isinstance(refused, NotUnderstood)
+    assert refused.why.startswith("another")
+
+
+def test_models_are_found_by_their_id_or_by_its_last_part_and_a_format() -> None:
+    exact = find_published("Qwen/Qwen3-VL-8B-Instruct-FP8")
+    stated = find_published("Qwen3-VL-8B-Instruct fp8")
+    plain = find_published("Qwen3-VL-8B-Instruct bf16")
+    assert exact is not None
+    assert stated is not None
+    assert plain is not None
+    assert exact.shape.quantisation is not None
+    assert stated.shape.quantisation is not None
+    assert plain.shape.quantisation is None
+    assert find_published("unsloth Qwen2.5-VL-3B-Instruct (bnb 4-bit)") is None
+    assert find_published("gemma-3-27b-it int4 AWQ") is None
+
+
+def test_a_cap_on_pixels_shrinks_what_the_encoder_is_profiled_with() -> None:
+    model, capped = (find_published("Qwen/Qwen2.5-VL-7B-Instruct", pixels) for pixels in (None, 1_003_520))
+    assert model is not None
+    assert capped is not None
+    assert model.rule is not None
+    assert capped.rule is not None
+    assert model.rule.maximum().engine_tokens == 16_384
+    assert capped.rule.maximum().engine_tokens == 1_280
 
 
 def test_a_row_without_a_release_is_not_compared() -> None:

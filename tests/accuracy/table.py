@@ -53,10 +53,10 @@ class AccuracyRow:
 
     @property
     def error(self) -> float | None:
-        """Predicted over published, less one; None where either is missing."""
+        """The difference as a share of the published figure, whatever its sign; None where either is missing."""
         if self.predicted is None or not self.published:
             return None
-        return self.predicted / self.published - 1
+        return (self.predicted - self.published) / abs(self.published)
 
     @property
     def optimism(self) -> float | None:

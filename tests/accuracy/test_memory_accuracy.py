@@ -171,6 +171,25 @@ def test_a_row_without_a_release_is_not_compared() -> None:
     assert isinstance(read_conditions({"gpu": "H100", "flags": "max_model_len 4096"}), NotUnderstood)
 
 
+def test_a_server_that_did_not_start_lacks_as_much_as_predicted() -> None:
+    # Qwen2.5-VL-7B with its default video on an A100 at utilization 0.22, release 0.23.
+    row = {
+        "id": "lacking",
+        "model": "Qwen2.5-VL-7B-Instruct",
+        "gpu": "A100 80GB",
+        "vllm": "0.23.0",
+        "flags": "--gpu-memory-utilization 0.22",
+        "kv_cache_gib": -14.28,
+        "source": "gh:55021192520",
+    }
+    (kv_cache,) = compare_log(row)
+    assert kv_cache.predicted is not None
+    assert kv_cache.error is not None
+    assert -0.05 < kv_cache.error < 0.05
+    assert (kv_cache.error > 0) == (kv_cache.predicted > -14.28)
+    assert kv_cache.contains
+
+
 def test_a_log_of_another_model_is_compared_by_the_same_rules() -> None:
     # Gemma-4-E4B on an RTX 4090, release 0.22: videos on, 0.79 GiB charged for graphs.
     row = {

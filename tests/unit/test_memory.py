@@ -131,9 +131,8 @@ def test_cuda_graphs_are_near_the_observed_ones(model: str, observed: float) -> 
 
 
 def test_a_small_batch_captures_few_graphs() -> None:
-    small = dataclasses.replace(_request(), max_num_seqs=8)
-    assert capture_sizes(small) == (1, 2, 4, 8, 16)
-    assert len(capture_sizes(_request())) == 51
+    assert capture_sizes(8, 2048) == (1, 2, 4, 8, 16)
+    assert len(capture_sizes(256, 2048)) == 51
 
 
 def test_parallel_ranks_share_the_model_and_pay_for_nccl() -> None:

@@ -11,8 +11,7 @@ from vlm_operator.sizing.encoder_budget import EncoderBudget, EncoderRefusal, en
 from vlm_operator.sizing.host import HostResources
 from vlm_operator.sizing.inventory import GpuKind
 from vlm_operator.sizing.kv_cache import KVSettings, kv_layout
-from vlm_operator.sizing.memory import MemoryBreakdown, MemoryEstimate, MemoryRequest, estimate_memory
-from vlm_operator.sizing.memory_constants import constants_at
+from vlm_operator.sizing.memory import MemoryBreakdown, MemoryRequest
 from vlm_operator.sizing.shape import ModelShape
 from vlm_operator.sizing.start_up import Misfit, start_up
 from vlm_operator.sizing.tokens.types import MaximumTokens
@@ -110,19 +109,17 @@ def _try_batch(request: FitRequest, batched_tokens: int) -> MemoryFit | Misfit:
     )
     if isinstance(budget, EncoderRefusal):
         return Misfit(reason=budget.reason, message=budget.message, shortfall_fraction=1.0)
-    memory_request = _memory_request(request, batched_tokens, budget, MAX_UTILIZATION_PERCENT)
-    pessimistic = constants_at(request.calibration, "high")
-    percent = _utilization(estimate_memory(memory_request, pessimistic))
     begun = start_up(
-        _memory_request(request, batched_tokens, budget, percent),
+        _memory_request(request, batched_tokens, budget),
         request.calibration,
         kv_cache_dtype=request.kv_cache_dtype,
+        leave_room=True,
     )
     if begun.misfit is not None:
         return begun.misfit
     return MemoryFit(
         max_num_batched_tokens=batched_tokens,
-        gpu_memory_utilization_percent=percent,
+        gpu_memory_utilization_percent=begun.request.utilization_percent,
         encoder_budget_tokens=budget.tokens,
         memory=begun.memory,
         host=begun.host,
@@ -131,13 +128,13 @@ def _try_batch(request: FitRequest, batched_tokens: int) -> MemoryFit | Misfit:
     )
 
 
-def _memory_request(request: FitRequest, batched_tokens: int, budget: EncoderBudget, percent: int) -> MemoryRequest:
+def _memory_request(request: FitRequest, batched_tokens: int, budget: EncoderBudget) -> MemoryRequest:
     return MemoryRequest(
         shape=request.shape,
         gpu=request.gpu,
         tensor_parallel_size=request.tensor_parallel_size,
         encoder_mode=request.encoder_mode,
-        utilization_percent=percent,
+        utilization_percent=MAX_UTILIZATION_PERCENT,
         max_num_seqs=request.max_num_seqs,
         max_num_batched_tokens=batched_tokens,
         max_model_len=request.max_model_len,
@@ -145,15 +142,3 @@ def _memory_request(request: FitRequest, batched_tokens: int, budget: EncoderBud
         engine_tokens=request.maximum.engine_tokens,
         items=budget.items_per_batch,
     )
-
-
-def _utilization(estimate: MemoryEstimate) -> int:
-    """Return the largest whole per cent that leaves room for what lies outside the engine's budget.
-
-    ``breakdown`` rounds parts up to whole MiB, so the last per cent is given up where it would be less than that.
-    """
-    total = estimate.engine_total_bytes
-    percent = MAX_UTILIZATION_PERCENT
-    while percent > 1 and ceil_div(total * percent, 100) + estimate.outside.total + 16 * 2**20 > total:
-        percent -= 1
-    return percent

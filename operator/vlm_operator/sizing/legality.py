@@ -6,6 +6,7 @@ from math import gcd
 from typing import Any, Final, Literal
 
 from vlm_operator.sizing.inventory import GpuKind
+from vlm_operator.sizing.kept import kept
 from vlm_operator.sizing.shape import ModelShape, Scheme, Weight, find_text_config, rope, text_model_type
 
 EncoderMode = Literal["weights", "data"]
@@ -56,6 +57,7 @@ class LengthRefusal:
     message: str
 
 
+@kept
 def check_tensor_parallel(
     shape: ModelShape,
     tensor_parallel_size: int,

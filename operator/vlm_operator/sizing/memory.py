@@ -7,6 +7,7 @@ which tells the bytes that remain for the KV cache, and ``breakdown`` of the who
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal
 
 from vlm_operator.sizing.activations import ActivationPeaks, Step, measure_activations
@@ -172,13 +173,14 @@ def estimate_memory(request: MemoryRequest, constants: MemoryConstants) -> Memor
     )
 
 
-def capture_sizes(request: MemoryRequest) -> tuple[int, ...]:
+@lru_cache
+def capture_sizes(max_num_seqs: int, max_num_batched_tokens: int) -> tuple[int, ...]:
     """Return the batch sizes that CUDA graphs are captured for (``config/vllm.py:2398-2656``)."""
-    top = min(request.max_num_seqs * 2, 512)
-    sizes = {1, 2, 4, *range(8, 256, 8), *range(256, top + 1, 16), request.max_num_seqs}
-    if request.max_num_batched_tokens <= top:
-        sizes.add(request.max_num_batched_tokens)
-    return tuple(sorted(n for n in sizes if n <= min(top, request.max_num_batched_tokens)))
+    top = min(max_num_seqs * 2, 512)
+    sizes = {1, 2, 4, *range(8, 256, 8), *range(256, top + 1, 16), max_num_seqs}
+    if max_num_batched_tokens <= top:
+        sizes.add(max_num_batched_tokens)
+    return tuple(sorted(n for n in sizes if n <= min(top, max_num_batched_tokens)))
 
 
 def breakdown(likely: MemoryEstimate, safe: MemoryEstimate, kv_bytes: int) -> MemoryBreakdown:
@@ -250,7 +252,7 @@ def _has_fabric(gpu: GpuKind) -> bool:
 
 def _cuda_graphs(request: MemoryRequest, constants: MemoryConstants) -> int:
     """Return the graphs' memory: one of pieces for every size, one of a whole decode up to ``max_num_seqs``."""
-    sizes = capture_sizes(request)
+    sizes = capture_sizes(request.max_num_seqs, request.max_num_batched_tokens)
     captures = len(sizes) + sum(size <= request.max_num_seqs for size in sizes)
     experts = constants.graph_experts if request.shape.text.experts else 0
     return constants.graph_per_layer_and_size * request.shape.text.layers * captures + experts

@@ -3,6 +3,7 @@
 from typing import Literal, NamedTuple
 
 from vlm_operator.catalogue.types import Figure, MemoryCalibration
+from vlm_operator.sizing.kept import kept
 from vlm_operator.units import GIB, MIB
 
 End = Literal["low", "value", "high"]
@@ -29,6 +30,7 @@ class MemoryConstants(NamedTuple):
     shared_memory: int
 
 
+@kept
 def constants_at(calibration: MemoryCalibration, end: End) -> MemoryConstants:
     """Return the constants at one end of their spread."""
 

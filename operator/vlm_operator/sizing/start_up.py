@@ -5,14 +5,14 @@ cache at both, and the ``Misfit`` where the pessimistic end does not start. Call
 tries, and by ``vlmctl memory`` for those of a user.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from vlm_operator.catalogue.types import MemoryCalibration
 from vlm_operator.sizing.host import HostResources, estimate_host
 from vlm_operator.sizing.kv_cache import KVCachePlan, kv_layout, plan_kv_cache
 from vlm_operator.sizing.memory import MemoryBreakdown, MemoryEstimate, MemoryRequest, breakdown, estimate_memory
 from vlm_operator.sizing.memory_constants import constants_at
-from vlm_operator.units import GIB
+from vlm_operator.units import GIB, MIB, ceil_div
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +62,19 @@ class StartUp:
         return estimate_host(self.request, constants_at(self.calibration, "high"))
 
 
-def start_up(request: MemoryRequest, calibration: MemoryCalibration, *, kv_cache_dtype: str = "auto") -> StartUp:
-    """Return what the engine finds when it starts with the flags of ``request``."""
+def start_up(
+    request: MemoryRequest, calibration: MemoryCalibration, *, kv_cache_dtype: str = "auto", leave_room: bool = False
+) -> StartUp:
+    """Return what the engine finds when it starts with the flags of ``request``.
+
+    ``leave_room`` lowers the utilization to what leaves room for that which lies outside the engine's budget.
+    """
     pessimistic = estimate_memory(request, constants_at(calibration, "high"))
+    if leave_room:
+        percent = _roomy_percent(pessimistic, request.utilization_percent)
+        budget = ceil_div(pessimistic.engine_total_bytes * percent, 100)
+        request = replace(request, utilization_percent=percent)
+        pessimistic = replace(pessimistic, budget_bytes=budget)
     cache = _plan_cache(request, pessimistic, kv_cache_dtype)
     return StartUp(
         request=request,
@@ -74,6 +84,16 @@ def start_up(request: MemoryRequest, calibration: MemoryCalibration, *, kv_cache
         cache=cache,
         misfit=_misfit(pessimistic, cache),
     )
+
+
+def _roomy_percent(estimate: MemoryEstimate, most: int) -> int:
+    """Return the largest whole per cent up to ``most`` that leaves room for what lies outside the budget.
+
+    ``breakdown`` rounds parts up to whole MiB, so the last per cent is given up where it would be less than that.
+    """
+    total = estimate.engine_total_bytes
+    room = (total - estimate.outside.total - 16 * MIB) * 100 // total
+    return max(1, min(most, room))
 
 
 def _plan_cache(request: MemoryRequest, estimate: MemoryEstimate, dtype: str) -> KVCachePlan:

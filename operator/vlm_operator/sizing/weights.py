@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from vlm_operator.sizing.kept import kept
 from vlm_operator.sizing.shape import ModelShape, Weight
 
 EncoderMode = Literal["weights", "data"]
@@ -85,6 +86,7 @@ class ParameterCount(_Parts):
         return self.parts_total
 
 
+@kept
 def count_parameters(shape: ModelShape) -> ParameterCount:
     """Return the logical parameters of ``shape`` by part, whatever their storage."""
     parts = _sum(shape, lambda weight: weight.parameters)
@@ -98,6 +100,7 @@ def count_stored_elements(shape: ModelShape) -> ParameterCount:
     return ParameterCount(**_sum(shape, lambda weight: weight.measure(1, 2)[0]))
 
 
+@kept
 def weights_per_rank(
     shape: ModelShape,
     tensor_parallel_size: int,

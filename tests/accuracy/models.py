@@ -115,6 +115,8 @@ def _text_configs() -> dict[str, dict[str, Any]]:
 @cache
 def _served(model_id: str, stated: str | None, max_pixels: int | None) -> PublishedModel | None:
     card = find_model(model_id)
+    if stated is None and "quantization_config" not in card.config:  # a card that remembers the format, not the file
+        stated = next((name for name in FORMATS if card.dtype.startswith(name)), None)
     config = card.config if stated is None else {**card.config, "quantization_config": FORMATS[stated]}
     shape = read_shape(card.architecture, config)
     if isinstance(shape, ShapeRefusal):

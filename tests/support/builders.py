@@ -101,6 +101,7 @@ def make_plan(**changes: Any) -> Plan:
     gpu = changes.pop("gpu", make_gpu())
     plan = Plan(
         model_id=MODEL_ID,
+        quantisation="none",
         engine_version="0.33.0",
         gpu=gpu,
         gpus_per_replica=1,

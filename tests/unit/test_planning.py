@@ -223,3 +223,55 @@ def test_a_model_known_by_its_class_defaults_alone_is_counted_and_not_sized() ->
     verdict = plan(make_spec("OpenGVLab/InternVL3-8B-hf"))
     assert isinstance(verdict, NoFit)
     assert "defaults of its class" in verdict.message
+
+
+def test_a_checkpoint_in_another_format_is_served_only_where_its_format_is_admitted() -> None:
+    small = {"allowed": [H100], "maxPerReplica": 1}
+    assert isinstance(plan(make_spec(QWEN_72B, accelerators=small)), NoFit)
+    verdict = plan(make_spec(QWEN_72B, accelerators=small, quality={"allowedQuantizations": ["none", "awq"]}))
+    assert isinstance(verdict, Plan)
+    assert (verdict.model_id, verdict.quantisation) == (f"{QWEN_72B}-AWQ", "awq")
+    assert any("-AWQ" in reason for reason in verdict.reasons)
+
+
+def test_the_declared_checkpoint_is_kept_where_another_format_saves_nothing() -> None:
+    quality = {"allowedQuantizations": ["none", "awq"], "allowedKVCacheDtypes": ["auto", "fp8"]}
+    verdict = plan(make_spec(QWEN_7B, accelerators={"allowed": [H200]}, quality=quality))
+    assert isinstance(verdict, Plan)
+    assert (verdict.model_id, verdict.flags.kv_cache_dtype) == (QWEN_7B, "auto")
+
+
+def test_weights_on_a_volume_are_never_replaced_by_another_checkpoint() -> None:
+    model = {"id": QWEN_72B, "storage": {"persistentVolumeClaim": {"claimName": "weights"}}}
+    fields = {"accelerators": {"allowed": [H100], "maxPerReplica": 1}, "quality": {"allowedQuantizations": ["awq"]}}
+    verdict = plan({**make_spec(QWEN_72B, **fields), "model": model})
+    assert isinstance(verdict, NoFit)
+    assert verdict.reason == "QuantizationNotAllowed"
+
+
+def test_an_fp8_kv_cache_is_taken_where_it_saves_replicas() -> None:
+    workload = {"traffic": {"concurrentRequests": 200}}
+    accelerators = {"allowed": ["l40s"], "maxPerReplica": 1}
+    plain = plan(make_spec(QWEN_7B, (2048, 2048), workload=workload, accelerators=accelerators))
+    quality = {"allowedKVCacheDtypes": ["auto", "fp8"]}
+    small = plan(make_spec(QWEN_7B, (2048, 2048), workload=workload, accelerators=accelerators, quality=quality))
+    assert isinstance(plain, Plan)
+    assert isinstance(small, Plan)
+    assert small.replicas < plain.replicas
+    assert small.flags.kv_cache_dtype == "fp8"
+
+
+def test_a_format_that_nobody_published_is_refused_with_those_that_exist() -> None:
+    verdict = plan(make_spec(QWEN_7B, quality={"allowedQuantizations": ["nvfp4"]}))
+    assert isinstance(verdict, NoFit)
+    assert verdict.reason == "QuantizationNotAllowed"
+    assert f"{QWEN_7B}-AWQ (awq)" in verdict.message
+
+
+def test_advice_names_the_published_checkpoint_that_would_fit() -> None:
+    verdict = plan(make_spec(QWEN_72B, accelerators={"allowed": [H100], "maxPerReplica": 1}))
+    assert isinstance(verdict, NoFit)
+    assert any(
+        change.changes == {"quality.allowedQuantizations": ("none", "awq")} and "AWQ" in change.words
+        for change in verdict.suggestions
+    )

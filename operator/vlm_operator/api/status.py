@@ -68,6 +68,10 @@ class PlanStatus(ApiModel):
 
     digest: Text | None = None
     """digest identifies the plan: equal digests start equal pods."""
+    model: Text | None = None
+    """model is the checkpoint that is served."""
+    quantization: Text | None = None
+    """quantization is the format of its weights; none means plain."""
     engine_version: Text | None = None
     """engineVersion is the vLLM version."""
     accelerator: Text | None = None

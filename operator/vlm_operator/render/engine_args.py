@@ -23,7 +23,7 @@ _MODALITIES: Final = ("image", "video", "audio")
 def render_engine_args(spec: VLMDeploymentSpec, plan: Plan) -> list[str]:
     """Return the arguments of the container, the model first."""
     return [
-        model_location(spec.model),
+        model_location(spec.model, plan),
         *_identity_args(spec.model, plan),
         *_capacity_args(plan.flags),
         *_parallel_args(plan.flags),
@@ -32,11 +32,11 @@ def render_engine_args(spec: VLMDeploymentSpec, plan: Plan) -> list[str]:
     ]
 
 
-def model_location(model: Model) -> str:
-    """Return what the engine loads: the hub id, or the folder on the claim with the weights."""
+def model_location(model: Model, plan: Plan) -> str:
+    """Return what the engine loads: the hub id that was planned, or the folder on the claim with the weights."""
     claim = model.storage.persistent_volume_claim if model.storage else None
     if claim is None:
-        return model.id
+        return plan.model_id
     return f"{WEIGHTS_PATH}/{claim.path}" if claim.path else WEIGHTS_PATH
 
 
@@ -51,10 +51,13 @@ def limit_mm_per_prompt(flags: ServerFlags) -> dict[str, Any]:
 
 
 def _identity_args(model: Model, plan: Plan) -> list[str]:
-    """Name the model for clients; sampling defaults are the engine's, not a file's in the repository."""
+    """Name the model for clients as they know it, whatever checkpoint is served under the name.
+
+    Sampling defaults are the engine's, not a file's in the repository.
+    """
     args = ["--served-model-name", model.id, "--generation-config", "vllm"]
     revision = plan.model_revision or model.revision
-    if revision and model_location(model) == model.id:
+    if revision and model_location(model, plan) == model.id:
         args += ["--revision", revision]
     if model.trust_remote_code and plan.flags.trust_remote_code:
         args.append("--trust-remote-code")

@@ -66,7 +66,6 @@ def plan_digest(plan: Plan) -> str:
     flags = plan.flags
     weights = sum(part.size_bytes for part in plan.memory.parts if part.name.startswith("weights"))
     unreported = {
-        "modelID": plan.model_id,
         "limitMMPerPrompt": flags.limit_mm_per_prompt,
         "mmProcessorKwargs": flags.mm_processor_kwargs,
         "hfOverrides": flags.hf_overrides,
@@ -111,6 +110,8 @@ def format_cost(hourly_cents: float | None) -> str:
 def _plan_fields(plan: Plan) -> dict[str, Any]:
     flags = plan.flags
     fields = {
+        "model": plan.model_id,
+        "quantization": plan.quantisation,
         "engineVersion": plan.engine_version,
         "accelerator": plan.gpu.product,
         "gpusPerReplica": plan.gpus_per_replica,

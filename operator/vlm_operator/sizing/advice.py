@@ -81,8 +81,8 @@ def _runs_on(plan: Plan) -> str:
 
 def _other_formats(task: Task) -> Iterator[Suggestion]:
     """Name the checkpoint or KV cache in a smaller format that fits alone."""
-    formats = dict.fromkeys(model.format for model in task.models)
-    admitted = task.constraints.quantisations or (task.models[0].format,)
+    formats = dict.fromkeys(model.shape.format for model in task.models)
+    admitted = task.constraints.quantisations or (task.models[0].shape.format,)
     for name in formats:
         wider = (*admitted, name)
         if name not in admitted and (plan := _with(task, quantisations=wider)):

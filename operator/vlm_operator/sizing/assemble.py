@@ -45,6 +45,7 @@ def assemble_plan(
     cents = None if gpu.hourly_cents is None else gpu.hourly_cents * size * setting.replicas
     return Plan(
         model_id=question.model_id,
+        quantisation=question.shape.format,
         engine_version=question.engine_version,
         gpu=gpu,
         gpus_per_replica=size,
@@ -77,21 +78,34 @@ def assemble_plan(
         hourly_cents=cents,
         certainty="remembered" if question.remembered else "estimated",
         binding_constraint="KV cache" if fit.largest_requests <= setting.max_num_seqs else "running sequences",
-        reasons=_reasons(question),
+        reasons=_reasons(candidate, question),
     )
 
 
-def _reasons(question: Question) -> tuple[str, ...]:
-    floor = question.constraints.min_pixels_per_image
-    cap = (
-        "images keep the size that the model's own settings give them"
-        if floor is None
-        else f"images are capped at the quality floor of {floor:,} pixels"
-    )
-    return (
-        "the cheapest GPUs per hour that keep every declared limit",
-        cap,
-    )
+def _reasons(candidate: Candidate, question: Question) -> tuple[str, ...]:
+    """Say what was chosen and why: the GPUs, then whatever differs from the model as it was published."""
+    reasons = ["the cheapest GPUs per hour that keep every declared limit"]
+    if question.model_id != question.declared_id:
+        reasons.append(f"{question.model_id} holds the same model in fewer bytes, which makes the plan cheaper")
+    if candidate.kv_cache_dtype != "auto":
+        reasons.append(f"a KV cache in {candidate.kv_cache_dtype} holds more requests, which makes the plan cheaper")
+    if candidate.encoder_mode == "data":
+        reasons.append("each GPU encodes whole images, since the vision tower is small or cannot be split that way")
+    return (*reasons, _cap_reason(question))
+
+
+def _cap_reason(question: Question) -> str:
+    constraints = question.constraints
+    floors = [
+        f"{value:,} {unit}"
+        for value, unit in ((constraints.min_pixels_per_image, "pixels"), (constraints.min_image_tokens, "tokens"))
+        if value is not None
+    ]
+    if question.rule.cap is None:
+        return "images keep the size that the model gives them: no setting caps this model's images"
+    if floors:
+        return f"images are capped as far as the quality floor of {' and '.join(floors)} allows"
+    return "images keep the size that the model's own settings give them"
 
 
 def _modality_limits(question: Question, images: int) -> dict[str, Any]:

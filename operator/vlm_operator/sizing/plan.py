@@ -130,6 +130,7 @@ class Plan:
     """What to run and what to expect of it; ``model_revision`` is the commit that it is for, where that is known."""
 
     model_id: str
+    quantisation: str
     engine_version: str
     gpu: GpuKind
     gpus_per_replica: int

@@ -40,11 +40,6 @@ class Model:
     remembered: bool
     trust_remote_code: bool
 
-    @property
-    def format(self) -> str:
-        """The format of the weights, as ``quality.allowedQuantizations`` names it."""
-        return self.shape.quantisation.format if self.shape.quantisation else "none"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
@@ -101,12 +96,12 @@ def _questions(task: Task) -> tuple[Question, ...] | TokenRefusal:
 
     A checkpoint in another format that cannot be counted is left out; why the declared one cannot is the answer.
     """
-    admitted = task.constraints.quantisations or (task.models[0].format,)
-    models = [model for model in task.models if model.format in admitted]
+    admitted = task.constraints.quantisations or (task.models[0].shape.format,)
+    models = [model for model in task.models if model.shape.format in admitted]
     if not task.constraints.quantisations:
         models = models[:1]
     if not models:
-        published = ", ".join(f"{model.id} ({model.format})" for model in task.models)
+        published = ", ".join(f"{model.id} ({model.shape.format})" for model in task.models)
         return TokenRefusal(
             reason="QuantizationNotAllowed",
             message=f"quality.allowedQuantizations admits {', '.join(admitted)}; known checkpoints are {published}; "

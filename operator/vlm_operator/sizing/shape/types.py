@@ -145,6 +145,11 @@ class ModelShape:
     dtype: str
     quantisation: Quantisation | None = None
 
+    @property
+    def format(self) -> str:
+        """The format of the weights, as ``quality.allowedQuantizations`` names it; ``none`` where all are plain."""
+        return self.quantisation.format if self.quantisation else "none"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeRefusal:

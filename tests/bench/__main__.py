@@ -9,14 +9,20 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 from tests.support.rules import example_rules, rule_function, rule_key
-from vlm_operator.api.validate import load_resources
+from vlm_operator.api.validate import Resource, load_resources
 from vlm_operator.catalogue import load
 from vlm_operator.planning import catalogue_inventory, plan_deployment
+from vlm_operator.sizing import search
+from vlm_operator.sizing.inventory import Inventory
+from vlm_operator.sizing.judge import judge
+from vlm_operator.sizing.plan import Plan, Rejection
+from vlm_operator.sizing.question import Candidate, Question
 from vlm_operator.sizing.tokens import BUILDERS, ImageRule
 
 SAMPLES = Path(__file__).parents[2] / "manifests" / "samples"
@@ -58,6 +64,25 @@ def count_thousand(rule: ImageRule) -> None:
         rule.count_image(64 + 4 * number, 64 + number * 7919 % 4_000 + start)
 
 
+def judged_candidates(resource: Resource, inventory: Inventory) -> list[tuple[Candidate, Question]]:
+    """Return every candidate that a plan for ``resource`` judges, and the question that it is judged by."""
+    judged: list[tuple[Candidate, Question]] = []
+
+    def note(candidate: Candidate, question: Question) -> Plan | Rejection:
+        judged.append((candidate, question))
+        return judge(candidate, question)
+
+    with mock.patch.object(search, "judge", note):
+        plan_deployment(resource.spec, inventory)
+    return judged
+
+
+def judge_all(judged: Sequence[tuple[Candidate, Question]]) -> None:
+    """Judge each candidate: legality, context, memory, traffic, latency, price."""
+    for candidate, question in judged:
+        judge(candidate, question)
+
+
 def rule_name(builder: Callable[..., ImageRule]) -> str:
     """Return the name of the module that counts."""
     return str(rule_function(builder).__module__).rpartition(".")[2]
@@ -90,6 +115,9 @@ def main() -> None:
         resources = load_resources(sample.read_text(), sample.name)
         inventory = catalogue_inventory()
         show(f"plan: {sample.name}", lambda r=resources, i=inventory: [plan_deployment(x.spec, i) for x in r])  # type: ignore[misc]
+        judged = judged_candidates(resources[0], inventory)
+        microseconds = best_seconds(partial(judge_all, judged), 5) / max(len(judged), 1) * 1e6
+        sys.stdout.write(f"{f'  of it, one candidate judged, warm ({len(judged)} judged)':<78}{microseconds:9.1f} µs\n")
 
 
 if __name__ == "__main__":

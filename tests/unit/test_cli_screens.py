@@ -42,7 +42,7 @@ def a_plan(**changes: Any) -> Plan:
     scan = dataclasses.replace(first, width=1654, height=2339, share=0.4, tokens=1260, resized=(840, 1176))
     shown: dict[str, Any] = {
         "gpu": make_gpu(display_name="NVIDIA L40S", price_note="list, 2026-10"),
-        "memory": MemoryBreakdown(parts=(*parts, dataclasses.replace(headroom, note=long_note))),
+        "memory": MemoryBreakdown(parts=(*parts, headroom._replace(note=long_note))),
         "limits": (
             LimitCheck(name="context length", needed=6448, limit=6656),
             LimitCheck(name="encoder budget", needed=1260, limit=8192),

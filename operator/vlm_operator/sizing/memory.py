@@ -8,7 +8,7 @@ which tells the bytes that remain for the KV cache, and ``breakdown`` of the who
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from vlm_operator.sizing.activations import ActivationPeaks, Step, measure_activations
 from vlm_operator.sizing.inventory import GpuKind
@@ -41,8 +41,7 @@ PARTS: Final[Mapping[str, tuple[PartCertainty | None, str]]] = {
 """The parts of a GPU's memory in the order in which they are shown: how their size is known, and what they hold."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryPart:
+class MemoryPart(NamedTuple):
     """A named share of one GPU's memory, what it holds and how its size is known."""
 
     name: str

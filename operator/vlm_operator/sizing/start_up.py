@@ -72,9 +72,10 @@ def start_up(
     pessimistic = estimate_memory(request, constants_at(calibration, "high"))
     if leave_room:
         percent = _roomy_percent(pessimistic, request.utilization_percent)
-        budget = ceil_div(pessimistic.engine_total_bytes * percent, 100)
-        request = replace(request, utilization_percent=percent)
-        pessimistic = replace(pessimistic, budget_bytes=budget)
+        if percent != request.utilization_percent:
+            budget = ceil_div(pessimistic.engine_total_bytes * percent, 100)
+            request = replace(request, utilization_percent=percent)
+            pessimistic = replace(pessimistic, budget_bytes=budget)
     cache = _plan_cache(request, pessimistic, kv_cache_dtype)
     return StartUp(
         request=request,

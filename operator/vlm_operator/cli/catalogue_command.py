@@ -61,11 +61,13 @@ def _gpu_document(card: GpuCard) -> dict[str, Any]:
         "displayName": card.display_name,
         "vendor": card.vendor,
         "computeCapability": card.compute_capability,
+        "driverMemoryMebibytes": card.driver_memory_mib,
         "engineMemoryGiB": card.engine_memory_gib,
         "engineMemoryCertainty": card.engine_memory_provenance.certainty,
         "bandwidthGBPerSecond": card.bandwidth_gb_per_second,
         "usdPerGpuHour": card.price.usd_per_gpu_hour if card.price else None,
         "labels": list(card.labels),
+        "migInstances": card.mig.max_instances if card.mig else 0,
     }
 
 
@@ -120,4 +122,5 @@ def _gpu_rows(cards: list[GpuCard]) -> list[str]:
         *table(rows, right=(1, 3), gap=2),
         "",
         f"{len(cards)} GPUs. Memory is what the engine sees; $/hour is for one GPU.",
+        "An instance of a GPU that MIG cuts is named by its label: NVIDIA-H100-80GB-HBM3-MIG-3g.40gb.",
     ]

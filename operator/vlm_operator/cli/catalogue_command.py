@@ -122,5 +122,4 @@ def _gpu_rows(cards: list[GpuCard]) -> list[str]:
         *table(rows, right=(1, 3), gap=2),
         "",
         f"{len(cards)} GPUs. Memory is what the engine sees; $/hour is for one GPU.",
-        "An instance of a GPU that MIG cuts is named by its label: NVIDIA-H100-80GB-HBM3-MIG-3g.40gb.",
     ]

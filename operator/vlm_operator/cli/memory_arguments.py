@@ -32,7 +32,10 @@ def add_memory_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(**_DEFAULTS)
     add_model_arguments(parser)
     parser.add_argument(
-        "--gpu", required=True, metavar="GPU", help="catalogue id or product label (vlmctl catalogue gpus)"
+        "--gpu",
+        required=True,
+        metavar="GPU",
+        help="catalogue id (vlmctl catalogue gpus) or product label, also of a MIG instance",
     )
     parser.add_argument("--tp", type=positive, metavar="N", help="tensor parallel size; default: 1")
     parser.add_argument(

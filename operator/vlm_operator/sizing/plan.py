@@ -56,7 +56,10 @@ class LatencyEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageShare:
-    """One declared image size and what becomes of it."""
+    """One declared image size and what becomes of it.
+
+    ``kept_pixels`` is how many pixels of detail the tower sees; None where the family has no setting that changes it.
+    """
 
     width: int
     height: int
@@ -65,6 +68,7 @@ class ImageShare:
     prompt_tokens: int
     resized: tuple[int, int] | None
     tiles: int | None
+    kept_pixels: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,7 +60,8 @@ class Constraints:
     """What the user allows: quality floor, formats, GPUs, money, replicas, latency targets.
 
     ``quantisations`` are the formats that the weights may have; empty means as published. ``kv_cache_dtypes`` come in
-    the order of preference: a later one is taken only where it is cheaper.
+    the order of preference: a later one is taken only where it is cheaper. ``tensor_parallel_size`` None leaves the
+    size to the search.
     """
 
     latency_targets: tuple[LatencyTarget, ...] = ()
@@ -69,6 +70,7 @@ class Constraints:
     quantisations: tuple[str, ...] = ()
     kv_cache_dtypes: tuple[str, ...] = ("auto",)
     max_gpus_per_replica: int | None = None
+    tensor_parallel_size: int | None = None
     max_hourly_cost_cents: int | None = None
     min_replicas: int = 1
     max_replicas: int | None = None

@@ -243,8 +243,7 @@ def test_the_declared_checkpoint_is_kept_where_another_format_saves_nothing() ->
 
 def test_weights_on_a_volume_are_never_replaced_by_another_checkpoint() -> None:
     model = {"id": QWEN_72B, "storage": {"persistentVolumeClaim": {"claimName": "weights"}}}
-    fields = {"accelerators": {"allowed": [H100], "maxPerReplica": 1}, "quality": {"allowedQuantizations": ["awq"]}}
-    verdict = plan({**make_spec(QWEN_72B, **fields), "model": model})
+    verdict = plan(make_spec(QWEN_72B, quality={"allowedQuantizations": ["awq"]}) | {"model": model})
     assert isinstance(verdict, NoFit)
     assert verdict.reason == "QuantizationNotAllowed"
 

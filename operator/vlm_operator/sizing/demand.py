@@ -7,13 +7,19 @@ reads. Called by ``search.py`` once per setting, since it depends on neither GPU
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from vlm_operator.sizing.legality import LengthRefusal, derive_max_model_len
 from vlm_operator.sizing.plan import ImageShare, TokenFigures
 from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, TokenRefusal
 from vlm_operator.sizing.workload import ImageCount, Workload
 
 MAX_DISTINCT_SUMS = 20_000
 """Above this many distinct sums the distribution is kept in steps of 16 tokens, rounded up."""
+
+
+CONTEXT_STEP = 256
+"""max_model_len is rounded up to a multiple of this, so that a small change of the workload restarts nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +56,7 @@ def measure_demand(workload: Workload, rule: ImageRule) -> Demand | TokenRefusal
             prompt_tokens=tokens.prompt_tokens,
             resized=tokens.resized,
             tiles=tokens.tiles,
+            kept_pixels=rule.kept_pixels(size.width, size.height) if rule.cap else None,
         )
         for size, tokens in zip(workload.image_sizes, counted, strict=True)
     )
@@ -66,6 +73,21 @@ def measure_demand(workload: Workload, rule: ImageRule) -> Demand | TokenRefusal
         mean_megapixels_per_token=sum(share.share * share.width * share.height / 1e6 for share in shares) / mean_prompt,
         prompt_tokens_max=workload.prompt_tokens_max + max(requests),
     )
+
+
+def context_length(demand: Demand, config: Mapping[str, Any]) -> int | LengthRefusal:
+    """Return max_model_len for ``demand``: its longest request rounded up, within what ``config.json`` allows."""
+    needed = demand.figures.request_max
+    limit = derive_max_model_len(config, None)
+    if not isinstance(limit, int):
+        return limit
+    if needed > limit:
+        return LengthRefusal(
+            reason="ContextTooLong",
+            message=f"the largest declared request takes {needed:,} tokens; the model's context ends at {limit:,}; "
+            "declare fewer or smaller images, or a lower quality.minPixelsPerImage",
+        )
+    return min(-(-needed // CONTEXT_STEP) * CONTEXT_STEP, limit)
 
 
 def percentile(distribution: Mapping[int, float], percent: int) -> int:

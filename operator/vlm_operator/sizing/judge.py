@@ -11,15 +11,13 @@ from vlm_operator.sizing import latency
 from vlm_operator.sizing.assemble import assemble_latency, assemble_plan
 from vlm_operator.sizing.fit import FitRequest, MemoryFit, fit_memory
 from vlm_operator.sizing.kv_cache import KVSettings, check_kv_cache
-from vlm_operator.sizing.legality import check_gpu, check_tensor_parallel, derive_max_model_len
+from vlm_operator.sizing.legality import LengthRefusal, check_gpu, check_tensor_parallel
 from vlm_operator.sizing.plan import Plan, Rejection
 from vlm_operator.sizing.question import Candidate, Question, Setting
 from vlm_operator.sizing.start_up import Misfit
 from vlm_operator.sizing.workload import Workload
 from vlm_operator.units import format_gib
 
-CONTEXT_STEP = 256
-"""max_model_len is rounded up to a multiple of this, so that a small change of the workload restarts nothing."""
 MAX_SEQUENCES = 256
 SEQUENCE_STEP = 8
 MAX_REPLICAS = 64
@@ -34,10 +32,9 @@ def judge(candidate: Candidate, question: Question) -> Plan | Rejection:
     illegal = _check_legal(candidate, question)
     if illegal is not None:
         return illegal
-    max_model_len = _max_model_len(candidate, question)
-    if isinstance(max_model_len, Rejection):
-        return max_model_len
-    return _with_traffic(candidate, question, max_model_len)
+    if isinstance(question.max_model_len, LengthRefusal):
+        return _reject(candidate, question.max_model_len.reason, question.max_model_len.message)
+    return _with_traffic(candidate, question, question.max_model_len)
 
 
 def _check_legal(candidate: Candidate, question: Question) -> Rejection | None:
@@ -51,23 +48,6 @@ def _check_legal(candidate: Candidate, question: Question) -> Rejection | None:
     )
     refused = check_kv_cache(question.shape, settings)
     return _reject(candidate, refused.reason, refused.message, shortfall=NEVER) if refused else None
-
-
-def _max_model_len(candidate: Candidate, question: Question) -> int | Rejection:
-    """Return the declared longest request rounded up, within what the checkpoint allows."""
-    needed = question.demand.figures.request_max
-    limit = derive_max_model_len(question.config, None)
-    if not isinstance(limit, int):
-        return _reject(candidate, limit.reason, limit.message)
-    if needed > limit:
-        return _reject(
-            candidate,
-            "ContextTooLong",
-            f"the largest declared request takes {needed:,} tokens; the model's context ends at {limit:,}; "
-            "declare fewer or smaller images, or a lower quality.minPixelsPerImage",
-            shortfall=needed / limit - 1,
-        )
-    return min(-(-needed // CONTEXT_STEP) * CONTEXT_STEP, limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

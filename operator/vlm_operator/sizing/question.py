@@ -3,13 +3,12 @@
 Made by ``search.py`` and ``judge.py``; read by ``judge.py`` and ``assemble.py``.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from vlm_operator.catalogue.types import LatencyCalibration, MemoryCalibration
 from vlm_operator.sizing.demand import Demand
 from vlm_operator.sizing.inventory import NodeShape
+from vlm_operator.sizing.legality import LengthRefusal
 from vlm_operator.sizing.plan import EncoderParallelMode
 from vlm_operator.sizing.shape import ModelShape
 from vlm_operator.sizing.tokens.types import ImageRule
@@ -36,12 +35,12 @@ class Question:
 
     declared_id: str
     model_id: str
-    config: Mapping[str, Any]
     shape: ModelShape
     calibration: MemoryCalibration
     latency: LatencyCalibration
     rule: ImageRule
     demand: Demand
+    max_model_len: int | LengthRefusal
     workload: Workload
     constraints: Constraints
     engine_version: str

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vlm_operator.catalogue.types import LatencyCalibration, MemoryCalibration
-from vlm_operator.sizing.demand import measure_demand
-from vlm_operator.sizing.inventory import Inventory, NodeShape
+from vlm_operator.sizing.demand import Demand, context_length, measure_demand
+from vlm_operator.sizing.inventory import GpuKind, Inventory, NodeShape
 from vlm_operator.sizing.judge import judge
 from vlm_operator.sizing.plan import Alternative, EncoderParallelMode, NoFit, Plan, Rejection
 from vlm_operator.sizing.question import Candidate, Question
@@ -52,30 +52,51 @@ class Task:
     engine_version: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgedPlace:
+    """So many GPUs of a kind on one node: the best plan that they can run, or the nearest miss."""
+
+    gpu: GpuKind
+    tensor_parallel_size: int
+    verdict: Plan | Rejection
+
+
 def search(task: Task) -> Plan | NoFit:
     """Return the cheapest plan of the inventory that keeps every constraint, or why there is none."""
+    judged = judge_places(task)
+    if isinstance(judged, NoFit):
+        return judged
+    plans = sorted((place.verdict for place in judged if isinstance(place.verdict, Plan)), key=rank)
+    rejections = sorted((place.verdict for place in judged if isinstance(place.verdict, Rejection)), key=_nearness)
+    if plans:
+        return replace(plans[0], alternatives=_alternatives(plans, rejections))
+    return _no_fit(task.models[0], rejections)
+
+
+def judge_places(task: Task) -> tuple[JudgedPlace, ...] | NoFit:
+    """Return every place of the inventory with the best that it can run, or why none can be judged."""
     declared = task.models[0]
     questions = _questions(task)
     if isinstance(questions, TokenRefusal):
         return NoFit(model_id=declared.id, reason=questions.reason, message=questions.message, candidates=0)
     places = enumerate_places(task.inventory, task.constraints)
     if not places:
-        return _empty_inventory(declared, task.inventory)
-    verdicts = [_best_layout(node, size, questions) for node, size in places]
-    plans = sorted((v for v in verdicts if isinstance(v, Plan)), key=rank)
-    rejections = sorted((v for v in verdicts if isinstance(v, Rejection)), key=_nearness)
-    if plans:
-        return replace(plans[0], alternatives=_alternatives(plans, rejections))
-    return _no_fit(declared, rejections)
+        return _no_places(declared, task)
+    return tuple(
+        JudgedPlace(gpu=node.gpu, tensor_parallel_size=size, verdict=_best_layout(node, size, questions))
+        for node, size in places
+    )
 
 
 def enumerate_places(inventory: Inventory, constraints: Constraints) -> tuple[tuple[NodeShape, int], ...]:
     """Return each node shape with each tensor parallel size that one such node can hold."""
-    limit = constraints.max_gpus_per_replica or max(TENSOR_PARALLEL_SIZES)
+    wanted = constraints.tensor_parallel_size
+    sizes = TENSOR_PARALLEL_SIZES if wanted is None else (wanted,)
+    limit = constraints.max_gpus_per_replica or max(sizes)
     return tuple(
         (shape, size)
         for shape in sorted(inventory.shapes, key=lambda shape: (shape.gpu.id, shape.gpus_per_node))
-        for size in TENSOR_PARALLEL_SIZES
+        for size in sizes
         if size <= min(shape.gpus_per_node, limit)
     )
 
@@ -117,30 +138,43 @@ def _question(model: Model, task: Task) -> Question | TokenRefusal:
     dropped = refuse_dropped(model.architecture, model.id)
     if dropped is not None:
         return dropped
-    shipped = bind_rule(model.architecture, model.config, model.processor, ServerSettings(), model.id)
-    if isinstance(shipped, TokenRefusal):
-        return shipped
-    rule = _capped(shipped, task.workload, task.constraints)
-    if isinstance(rule, TokenRefusal):
-        return rule
-    demand = measure_demand(task.workload, rule)
-    if isinstance(demand, TokenRefusal):
-        return demand
+    counted = _count(model, task, ServerSettings())
+    if isinstance(counted, TokenRefusal):
+        return counted
+    rule, demand = counted
+    max_model_len = context_length(demand, model.config)
+    if rule.follows_context and isinstance(max_model_len, int):
+        counted = _count(model, task, ServerSettings(max_model_len=max_model_len))
+        if isinstance(counted, TokenRefusal):
+            return counted
+        rule, demand = counted
     return Question(
         declared_id=task.models[0].id,
         model_id=model.id,
-        config=model.config,
         shape=model.shape,
         calibration=model.calibration,
         latency=model.latency,
         rule=rule,
         demand=demand,
+        max_model_len=max_model_len,
         workload=task.workload,
         constraints=task.constraints,
         engine_version=task.engine_version,
         trust_remote_code=model.trust_remote_code,
         remembered=model.remembered,
     )
+
+
+def _count(model: Model, task: Task, settings: ServerSettings) -> tuple[ImageRule, Demand] | TokenRefusal:
+    """Return the rule under the cap that is chosen, and what the workload asks under it."""
+    shipped = bind_rule(model.architecture, model.config, model.processor, settings, model.id)
+    if isinstance(shipped, TokenRefusal):
+        return shipped
+    rule = _capped(shipped, task.workload, task.constraints)
+    if isinstance(rule, TokenRefusal):
+        return rule
+    demand = measure_demand(task.workload, rule)
+    return demand if isinstance(demand, TokenRefusal) else (rule, demand)
 
 
 def _capped(shipped: ImageRule, workload: Workload, constraints: Constraints) -> ImageRule | TokenRefusal:
@@ -243,6 +277,24 @@ def _misses(rejection: Rejection) -> Alternative:
         fits=False,
         reason=rejection.reason,
         message=rejection.message,
+    )
+
+
+def _no_places(model: Model, task: Task) -> NoFit:
+    if task.inventory.shapes:
+        return _too_few_in_a_node(model, task)
+    return _empty_inventory(model, task.inventory)
+
+
+def _too_few_in_a_node(model: Model, task: Task) -> NoFit:
+    """GPUs there are, but no node holds, or no replica may take, as many as the wanted tensor parallel size."""
+    wanted, limit = task.constraints.tensor_parallel_size, task.constraints.max_gpus_per_replica
+    most = max(shape.gpus_per_node for shape in task.inventory.shapes)
+    message = f"tensor parallel size {wanted} takes {wanted} GPUs of one node; the largest node has {most}"
+    if limit is not None and limit < most:
+        message = f"tensor parallel size {wanted} takes {wanted} GPUs; accelerators.maxPerReplica allows {limit}"
+    return NoFit(
+        model_id=model.id, reason="TooFewGPUs", message=f"{message}; choose a smaller size or other GPUs", candidates=0
     )
 
 

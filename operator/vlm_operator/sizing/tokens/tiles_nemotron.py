@@ -53,6 +53,7 @@ class DynamicResolution(ImageRule):
     """The rule bound to one model. The engine's maximum fills the context, which no image does."""
 
     hint_lowers_budget: ClassVar[bool] = False
+    follows_context: ClassVar[bool] = True
     shape: PatchBudget
 
     def count_image(self, width: int, height: int) -> ImageTokens | TokenRefusal:

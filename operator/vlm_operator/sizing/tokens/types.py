@@ -108,12 +108,14 @@ class ImageRule(ABC):
         ignored_settings: Settings that the engine accepts and then disregards; the counts are those without them.
         hint_lowers_budget: Whether a width/height hint lowers the engine's budget: its maximum is that of a dummy
             image, not a figure of its own.
+        follows_context: Whether an image's tokens depend on ``settings.max_model_len``.
     """
 
     settings: ServerSettings
     model_id: str
     ignored_settings: tuple[str, ...] = ()
     hint_lowers_budget: ClassVar[bool] = True
+    follows_context: ClassVar[bool] = False
 
     @abstractmethod
     def count_image(self, width: int, height: int) -> ImageTokens | TokenRefusal:

@@ -14,10 +14,10 @@ from typing import Any, Final
 from vlm_operator.catalogue.types import EngineCard, EngineFlag, ModelCard
 from vlm_operator.render.command_line import MODEL
 from vlm_operator.sizing.inventory import GpuKind
+from vlm_operator.sizing.launch import default_batch
 from vlm_operator.sizing.legality import LengthRefusal, derive_max_model_len
 from vlm_operator.sizing.shape import ModelShape
 from vlm_operator.sizing.tokens.reading import merge
-from vlm_operator.units import GIB
 
 DEFAULT_LIMIT: Final = 999
 """Items of a modality that no limit names."""
@@ -38,8 +38,6 @@ _QUANTIZATIONS: Final = {"awq": "auto_awq", "awq_marlin": "auto_awq", "gptq": "a
 _NO_FLOAT16: Final = ("gemma2", "gemma3", "glm4")
 """Model types that the engine refuses in float16, for their numbers overflow (``config/model.py:2398``)."""
 _DTYPES: Final = {"half": "float16", "float": "float32"}
-_LARGE_GPU_BYTES: Final = 70 * GIB
-_HUGE_GPU_BYTES: Final = 160 * GIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +162,7 @@ def _resolve(
 def _batch_limits(values: Mapping[str, Any], gpu: GpuKind, length: int) -> tuple[int, int]:
     """Return batched tokens and sequences; what is not given follows the GPU (``engine/arg_utils.py:2940-3039``)."""
     chunked = values.get("enable_chunked_prefill") is not False
-    tokens, seqs = _batch_defaults(gpu)
+    tokens, seqs = default_batch(gpu)
     if not chunked:
         tokens = max(length, tokens)
     given_tokens, given_seqs = values.get("max_num_batched_tokens"), values.get("max_num_seqs")
@@ -180,15 +178,6 @@ def _batch_limits(values: Mapping[str, Any], gpu: GpuKind, length: int) -> tuple
     if tokens < seqs:
         raise _Refused(f"--max-num-batched-tokens {tokens:,} is below --max-num-seqs {seqs:,}; raise it")
     return tokens, seqs
-
-
-def _batch_defaults(gpu: GpuKind) -> tuple[int, int]:
-    memory = gpu.engine_memory_bytes
-    if memory >= _HUGE_GPU_BYTES:
-        return 16_384, 1024
-    if memory >= _LARGE_GPU_BYTES and "a100" not in gpu.product.lower() and "gb10" not in gpu.product.lower():
-        return 8192, 1024
-    return 2048, 256
 
 
 def _dtype(asked: str, card: ModelCard, gpu: GpuKind) -> str:

@@ -32,6 +32,9 @@ Modality = Literal["image", "video"]
 ENGINE_UTILIZATION_PERCENT: Final = 92
 """``--gpu-memory-utilization`` where it is not given (``config/cache.py:215``)."""
 
+HUGE_GPU_BYTES: Final = 160 * GIB
+LARGE_GPU_BYTES: Final = 70 * GIB
+
 _SIZES: Final = tuple(2**power for power in range(6))
 
 
@@ -137,9 +140,10 @@ def launch(
 
 def default_batch(gpu: GpuKind) -> tuple[int, int]:
     """Return (batched tokens, sequences) that ``vllm serve`` takes on ``gpu`` (``engine/arg_utils.py:2940-3039``)."""
-    if gpu.engine_memory_bytes >= 160 * GIB:
-        return 16384, 1024
-    if gpu.engine_memory_bytes >= 70 * GIB and "a100" not in gpu.product.lower():
+    name = gpu.product.lower()
+    if gpu.engine_memory_bytes >= HUGE_GPU_BYTES:
+        return 16_384, 1024
+    if gpu.engine_memory_bytes >= LARGE_GPU_BYTES and "a100" not in name and "gb10" not in name:
         return 8192, 1024
     return 2048, 256
 

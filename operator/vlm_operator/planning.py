@@ -5,7 +5,7 @@ spec (an unknown GPU) is an ``InputError``, what can be read but not served is a
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from vlm_operator.api import names
 from vlm_operator.api.spec import Objective, VLMDeploymentSpec
@@ -24,7 +24,7 @@ from vlm_operator.sizing.advice import Opening, advise
 from vlm_operator.sizing.checkpoint import Checked, check_tensors
 from vlm_operator.sizing.inventory import Inventory, NodeShape, kind_from_card
 from vlm_operator.sizing.plan import NoFit, Plan
-from vlm_operator.sizing.search import Model, Task, search
+from vlm_operator.sizing.search import JudgedPlace, Model, Task, judge_places, search
 from vlm_operator.sizing.shape import ShapeRefusal, read_shape
 from vlm_operator.sizing.workload import (
     Constraints,
@@ -39,14 +39,61 @@ ENGINE_VERSION = "0.33.0"
 """The engine release that the facts of this product describe; also the default of ``spec.engine.version``."""
 
 
-def plan_deployment(spec: VLMDeploymentSpec, inventory: Inventory, card: ModelCard | None = None) -> Plan | NoFit:
+def plan_deployment(
+    spec: VLMDeploymentSpec,
+    inventory: Inventory,
+    card: ModelCard | None = None,
+    *,
+    tensor_parallel_size: int | None = None,
+) -> Plan | NoFit:
     """Return what to run for ``spec`` on ``inventory``, or why nothing fits.
 
-    ``card`` describes the model where its source is not the catalogue.
+    Args:
+        spec: What is declared.
+        inventory: What could be had.
+        card: Describes the model where its source is not the catalogue.
+        tensor_parallel_size: The only size to consider; None leaves it to the search.
 
     Raises:
         InputError: the spec names a GPU that is neither in the catalogue nor in the inventory.
     """
+    task = _task(spec, inventory, card, tensor_parallel_size)
+    if isinstance(task, NoFit):
+        return task
+    verdict = search(task.asked)
+    if isinstance(verdict, NoFit) and verdict.candidates:
+        return replace(verdict, suggestions=advise(task.asked, _openings(spec, task.offered)))
+    if isinstance(verdict, Plan) and verdict.model_id == task.asked.models[0].id:
+        notes = (task.note,) if task.note else ()
+        return replace(verdict, model_revision=task.revision, reasons=(*verdict.reasons, *notes))
+    return verdict
+
+
+def judge_deployment(
+    spec: VLMDeploymentSpec, inventory: Inventory, card: ModelCard | None = None
+) -> tuple[JudgedPlace, ...] | NoFit:
+    """Return what each GPU kind and tensor parallel size of ``inventory`` could run, or why none can be judged.
+
+    Raises:
+        InputError: as in ``plan_deployment``.
+    """
+    task = _task(spec, inventory, card, None)
+    return task if isinstance(task, NoFit) else judge_places(task.asked)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planned:
+    """The task of a spec, the inventory before its restrictions, and what is known of the checkpoint."""
+
+    asked: Task
+    offered: Inventory
+    note: str
+    revision: str
+
+
+def _task(
+    spec: VLMDeploymentSpec, inventory: Inventory, card: ModelCard | None, tensor_parallel_size: int | None
+) -> _Planned | NoFit:
     version = spec.engine.version or ENGINE_VERSION
     if card is None:
         try:
@@ -59,24 +106,17 @@ def plan_deployment(spec: VLMDeploymentSpec, inventory: Inventory, card: ModelCa
     checked = checked_shape(card)
     if isinstance(checked, ShapeRefusal):
         return _refuse(spec, names.REASON_UNSERVABLE, checked.message)
-    model = _model(spec, card, checked)
     offered = inventory
     if spec.accelerators.inventory == "Catalogue" and inventory.source == "cluster":
         offered = catalogue_inventory()
     task = Task(
-        models=(model, *_other_formats(spec, card)),
+        models=(_model(spec, card, checked), *_other_formats(spec, card)),
         workload=workload_of(spec),
-        constraints=constraints_of(spec),
+        constraints=replace(constraints_of(spec), tensor_parallel_size=tensor_parallel_size),
         inventory=restrict_inventory(spec, offered),
         engine_version=version,
     )
-    verdict = search(task)
-    if isinstance(verdict, NoFit) and verdict.candidates:
-        return replace(verdict, suggestions=advise(task, _openings(spec, offered)))
-    if isinstance(verdict, Plan) and verdict.model_id == card.id:
-        notes = (checked.note,) if checked.note else ()
-        return replace(verdict, model_revision=card.revision, reasons=(*verdict.reasons, *notes))
-    return verdict
+    return _Planned(asked=task, offered=offered, note=checked.note, revision=card.revision)
 
 
 def checked_shape(card: ModelCard) -> Checked | ShapeRefusal:

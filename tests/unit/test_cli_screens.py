@@ -11,7 +11,8 @@ from vlm_operator.cli.explain_screen import explain_screen
 from vlm_operator.cli.no_fit_screen import no_fit_screen
 from vlm_operator.cli.output import COLUMNS, Style
 from vlm_operator.cli.plan_screen import Asked, plan_screen
-from vlm_operator.cli.text import bar, seconds
+from vlm_operator.cli.text import bar
+from vlm_operator.report.figures import seconds
 from vlm_operator.sizing.memory import MemoryBreakdown
 from vlm_operator.sizing.plan import (
     LimitCheck,

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 from vlm_operator.cli.memory_answer import Asked, Change, find_changes, serve_flags, spare_bytes, worst_end
 from vlm_operator.cli.output import COLUMNS, Style, clean
-from vlm_operator.cli.text import LABEL_WIDTH, MARGIN, count, fold, section, table
+from vlm_operator.cli.text import LABEL_WIDTH, MARGIN, fold, section, table
 from vlm_operator.cli.waterfall import waterfall
 from vlm_operator.planning import ENGINE_VERSION
+from vlm_operator.report.figures import count
 from vlm_operator.sizing.kv_cache import KVCachePlan
 from vlm_operator.sizing.launch import Launched, LaunchRefusal
 from vlm_operator.units import GIB, format_gib

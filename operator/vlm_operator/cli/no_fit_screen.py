@@ -1,8 +1,9 @@
 """The human screen when nothing fits: as prominent as a plan, with what would make it fit."""
 
 from vlm_operator.cli.output import COLUMNS, Style
-from vlm_operator.cli.plan_screen import Asked, gpu_words
-from vlm_operator.cli.text import count, fold, section
+from vlm_operator.cli.plan_screen import Asked
+from vlm_operator.cli.text import fold, section
+from vlm_operator.report.figures import count, gpu_words
 from vlm_operator.sizing.plan import NoFit
 
 

@@ -18,10 +18,10 @@ from vlm_operator.cli.plan_screen import Asked, plan_screen
 from vlm_operator.cli.what_if import what_if
 from vlm_operator.errors import InputError, Problem
 from vlm_operator.planning import constraints_of, plan_deployment, workload_of
+from vlm_operator.report.figures import cents_per_thousand_images
 from vlm_operator.report.status_plan import no_fit_status, plan_status
 from vlm_operator.sizing.inventory import Inventory
 from vlm_operator.sizing.plan import NoFit, Plan
-from vlm_operator.sizing.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,18 +125,9 @@ def _screen(answer: Answer, arguments: argparse.Namespace, style: output.Style) 
         model_dir=arguments.model_dir,
         what_if=what_if(answer.resource.spec, answer.inventory, outcome, answer.card),
         targets=constraints_of(answer.resource.spec).latency_targets,
-        cents_per_thousand_images=_cents_per_thousand_images(outcome, workload_of(answer.resource.spec)),
+        cents_per_thousand_images=cents_per_thousand_images(outcome, workload_of(answer.resource.spec)),
     )
     return plan_screen(outcome, asked, style)
-
-
-def _cents_per_thousand_images(plan: Plan, workload: Workload) -> float | None:
-    """Return the price of 1,000 images at the declared rate; None where the rate or the price is unknown."""
-    if plan.hourly_cents is None or not workload.requests_per_minute:
-        return None
-    counts = workload.images_per_request
-    images = sum(entry.count * entry.weight for entry in counts) / sum(entry.weight for entry in counts)
-    return plan.hourly_cents / (workload.requests_per_minute * 60 * images) * 1000 if images else None
 
 
 def _document(answer: Answer) -> dict[str, Any]:

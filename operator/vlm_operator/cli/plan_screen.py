@@ -4,23 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from vlm_operator.cli.output import COLUMNS, Style, clean
-from vlm_operator.cli.text import (
-    LABEL_WIDTH,
-    MARGIN,
-    count,
-    fold,
-    money,
-    percent,
-    seconds,
-    section,
-    table,
-)
+from vlm_operator.cli.text import LABEL_WIDTH, MARGIN, fold, section, table
 from vlm_operator.cli.waterfall import waterfall
-from vlm_operator.sizing.plan import Alternative, LatencyEstimate, Percentiles, Plan
-from vlm_operator.sizing.workload import LatencyTarget
+from vlm_operator.report.figures import count, gpu_words, metric_words, money, percent, seconds
+from vlm_operator.sizing.frontier import latency_of, latency_seconds
+from vlm_operator.sizing.plan import Alternative, LatencyEstimate, Plan
+from vlm_operator.sizing.workload import LatencyMetric, LatencyTarget
 from vlm_operator.units import GIB
 
-_METRICS = (
+_METRICS: tuple[tuple[str, LatencyMetric], ...] = (
     ("time to first token", "ttft"),
     ("time per output token", "tpot"),
     ("whole request", "request_latency"),
@@ -61,18 +53,15 @@ def plan_screen(plan: Plan, asked: Asked, style: Style) -> list[str]:
     return lines[:-1]
 
 
-def gpu_words(number: int, display_name: str) -> str:
-    """Return ``2 × L40S 48GB``."""
-    return f"{number} × {display_name}"
-
-
 def _headline(plan: Plan, asked: Asked, style: Style) -> list[str]:
     title = clean(f"{asked.name} · {plan.model_id} · vLLM {plan.engine_version}")
     answer = f"{count(plan.replicas, 'replica')} × {plan.gpus_per_replica} {plan.gpu.display_name}"
     price = money(plan.hourly_cents)
     if asked.cents_per_thousand_images is not None:
         price += f" · ${asked.cents_per_thousand_images / 100:.2f} per 1,000 images"
-    promises = [f"{_short(t)} {seconds(_figure(plan.latency, t))} (target {seconds(t.seconds)})" for t in asked.targets]
+    promises = [
+        f"{metric_words(t)} {seconds(latency_seconds(plan, t))} (target {seconds(t.seconds)})" for t in asked.targets
+    ]
     promise = promises[0] if promises else f"TTFT p95 {seconds(plan.latency.ttft.p95)}"
     parts = (clean(answer), price, promise)
     answer_line = "    ".join(parts)
@@ -80,19 +69,6 @@ def _headline(plan: Plan, asked: Asked, style: Style) -> list[str]:
     if len(answer_line) + 2 <= COLUMNS:
         return [*lines, "", f"{style.paint('good', '✔')} {answer_line}"]
     return [*lines, "", f"{style.paint('good', '✔')} {parts[0]}    {parts[1]}", f"  {parts[2]}"]
-
-
-def _short(target: LatencyTarget) -> str:
-    names = {"ttft": "TTFT", "tpot": "TPOT", "request_latency": "request"}
-    return f"{names[target.metric]} p{target.percentile}"
-
-
-def _figure(latency: LatencyEstimate, target: LatencyTarget) -> float:
-    return _percentiles(latency, target.metric).at(target.percentile)
-
-
-def _percentiles(latency: LatencyEstimate, metric: str) -> Percentiles:
-    return {"ttft": latency.ttft, "tpot": latency.tpot, "request_latency": latency.request}[metric]
 
 
 def _images(plan: Plan) -> list[str]:
@@ -139,7 +115,7 @@ def _limits(plan: Plan) -> list[str]:
 def _latency(latency: LatencyEstimate, targets: Sequence[LatencyTarget], style: Style) -> list[str]:
     rows = [["", "p50", "p95", "p99", "target"]]
     for name, metric in _METRICS:
-        figures = _percentiles(latency, metric)
+        figures = latency_of(latency, metric)
         words = [
             f"p{t.percentile} ≤ {seconds(t.seconds)} {'✔' if figures.at(t.percentile) <= t.seconds else '✘'}"
             for t in targets

@@ -1,4 +1,4 @@
-"""Figures and paragraphs for people: the one place where the screens' numbers are formatted."""
+"""Paragraphs, tables and bars of the screens."""
 
 import textwrap
 from collections.abc import Sequence
@@ -7,28 +7,6 @@ from vlm_operator.cli.output import COLUMNS, clean
 
 LABEL_WIDTH = 17
 MARGIN = "  "
-
-
-def seconds(value: float) -> str:
-    """Return a duration such as ``410 ms`` or ``1.2 s``."""
-    if value < 1:
-        return f"{value * 1000:.0f} ms"
-    return f"{value:.1f} s" if value < 100 else f"{value:,.0f} s"
-
-
-def money(cents: float | None) -> str:
-    """Return dollars per hour, or that the price is unknown."""
-    return "price unknown" if cents is None else f"${cents / 100:,.2f}/h"
-
-
-def count(number: int, one: str, many: str = "") -> str:
-    """Return a number with its noun."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def percent(fraction: float) -> str:
-    """Return a share as whole percent."""
-    return f"{fraction * 100:.0f} %"
 
 
 def section(label: str, lines: Sequence[str]) -> list[str]:

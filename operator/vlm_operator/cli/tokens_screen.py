@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from vlm_operator.cli.image_sizes import Size
 from vlm_operator.cli.output import COLUMNS, Style
-from vlm_operator.cli.text import MARGIN, bar, count, fold, percent, table
+from vlm_operator.cli.text import MARGIN, bar, fold, table
 from vlm_operator.cli.token_answer import Answer, Floor, no_cap_message
 from vlm_operator.cli.token_mix import Step, engine_flags, figures, histogram
+from vlm_operator.report.figures import count, percent
 from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, TokenRefusal
 
 _LABEL = 11

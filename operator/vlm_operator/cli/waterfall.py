@@ -1,9 +1,10 @@
 """One GPU's memory as a waterfall: part, GiB, bar, how the size is known, what it holds. Shared by all screens."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from vlm_operator.cli.output import COLUMNS
 from vlm_operator.cli.text import MARGIN, bar, fold
+from vlm_operator.report.figures import tenths_that_sum
 from vlm_operator.sizing.memory import MemoryBreakdown
 from vlm_operator.units import GIB
 
@@ -17,7 +18,7 @@ def waterfall(memory: MemoryBreakdown, worst: MemoryBreakdown | None = None) -> 
     """Return a line for each part of ``memory``; ``worst`` adds a column with the pessimistic end of each estimate."""
     largest = max(part.size_bytes for part in memory.parts) or 1
     names = max(_NAMES, *(len(part.name) for part in memory.parts))
-    figures = _tenths_that_sum(memory)
+    figures = tenths_that_sum(memory)
     at_worst = {} if worst is None else {part.name: f"{part.size_bytes / GIB:9.1f}" for part in worst.parts}
     width = _BAR if worst is None else _SHORT_BAR
     lines = [] if worst is None else [f"{MARGIN}  {'':<{names}}{'likely':>6}{'at worst':>9}"]
@@ -33,11 +34,3 @@ def _with_notes(head: str, certainty: str, note: str) -> Sequence[str]:
     room = COLUMNS - len(head) - len(known)
     first, *rest = fold(note, room)
     return [f"{head}{known}{first}".rstrip(), *(" " * (len(head) + len(known)) + row for row in rest)]
-
-
-def _tenths_that_sum(memory: MemoryBreakdown) -> Mapping[str, int]:
-    """Return each part in tenths of a GiB so that the figures printed add up to the total printed."""
-    tenths = {part.name: round(part.size_bytes / GIB * 10) for part in memory.parts}
-    last = memory.parts[-1].name
-    tenths[last] += round(memory.total_bytes / GIB * 10) - sum(tenths.values())
-    return tenths

@@ -2,9 +2,9 @@
 
 from vlm_operator.api.spec import VLMDeploymentSpec
 from vlm_operator.catalogue.types import ModelCard
-from vlm_operator.cli.text import seconds
 from vlm_operator.errors import VlmOperatorError
 from vlm_operator.planning import plan_deployment
+from vlm_operator.report.figures import seconds
 from vlm_operator.sizing.inventory import Inventory
 from vlm_operator.sizing.plan import NoFit, Plan
 

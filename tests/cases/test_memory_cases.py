@@ -8,7 +8,7 @@ import pytest
 from tests.cases import situations
 from tests.cases.situations import declare, pictures, plan, serve
 from vlm_operator.catalogue.load import memory_calibration
-from vlm_operator.cli.memory_answer import find_changes
+from vlm_operator.cli.memory_changes import find_changes
 from vlm_operator.cli.rendering import manifests_of
 from vlm_operator.report.availability import available_verdict
 from vlm_operator.report.observation import Observation, PodTrouble

@@ -140,6 +140,7 @@ def test_videos_cost_what_the_engine_profiles_with(capsys: pytest.CaptureFixture
         (("--gpu", "h100-80gb-sxm", "--tp", "16"), "one node has at most 8"),
         (("--gpu", "NVIDIA-H100-80GB-HBM3-MIG-3g.40gb", "--tp", "2"), "MIG instances cannot reach each other"),
         (("--gpu", "t4"), "compute capability 7.5"),
+        (("--gpu", "a100-40gb-sxm", "--kv-cache-dtype", "fp8"), "fp8 needs compute capability 8.9"),
         (("--gpu", "l40s", "--max-model-len", "200000"), "above the 128,000 tokens that the checkpoint allows"),
         (("--gpu", "l40s", "--max-num-batched-tokens", "9", "--max-num-seqs", "16"), "fewer than 16 sequences"),
     ],
@@ -153,6 +154,8 @@ def test_what_the_engine_refuses_is_refused_with_the_rule_and_the_numbers(
     found = document(capsys, "--model", QWEN_7B, *options)
     assert found["starts"] is False
     assert words in found["message"]
+    step = out.splitlines()[-1].removeprefix("Next: vlmctl ")
+    assert main(shlex.split(step)) == 0
 
 
 @pytest.mark.parametrize(

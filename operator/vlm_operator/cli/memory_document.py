@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from vlm_operator.cli.memory_answer import Asked, find_changes, spare_bytes, worst_end
+from vlm_operator.cli.memory_answer import Asked, spare_bytes, worst_end
+from vlm_operator.cli.memory_changes import Change, find_changes
 from vlm_operator.planning import ENGINE_VERSION
 from vlm_operator.report.status_plan import whole_mebibytes
 from vlm_operator.sizing.kv_cache import KVCachePlan
@@ -18,22 +19,22 @@ def memory_document(asked: Asked, launched: Launched | LaunchRefusal) -> dict[st
         "engineVersion": ENGINE_VERSION,
         "configurationCertainty": asked.card.config_provenance.certainty,
     }
-    if isinstance(launched, LaunchRefusal):
-        return {**head, "starts": False, "reason": launched.reason, "message": launched.message}
-    misfit = launched.begun.misfit
-    verdict: dict[str, Any] = {"starts": misfit is None}
-    if misfit is not None:
-        changes = [
-            {
-                "change": change.words,
-                "options": dict(change.options),
-                "spareMebibytes": change.spare_bytes // MIB,
-                "kvCacheTokens": change.kv_cache_tokens,
-            }
-            for change in find_changes(asked, launched)
-        ]
-        verdict |= {"reason": misfit.reason, "message": misfit.message, "changes": changes}
-    return {**head, **verdict, **_figures(asked, launched)}
+    why = launched if isinstance(launched, LaunchRefusal) else launched.begun.misfit
+    if why is None:
+        verdict: dict[str, Any] = {"starts": True}
+    else:
+        changes = [_change(change) for change in find_changes(asked, launched)]
+        verdict = {"starts": False, "reason": why.reason, "message": why.message, "changes": changes}
+    return {**head, **verdict, **({} if isinstance(launched, LaunchRefusal) else _figures(asked, launched))}
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {
+        "change": change.words,
+        "options": dict(change.options),
+        "spareMebibytes": change.spare_bytes // MIB,
+        "kvCacheTokens": change.kv_cache_tokens,
+    }
 
 
 def _figures(asked: Asked, launched: Launched) -> dict[str, Any]:

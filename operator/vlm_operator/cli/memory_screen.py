@@ -3,7 +3,8 @@
 import shlex
 from collections.abc import Sequence
 
-from vlm_operator.cli.memory_answer import Asked, Change, find_changes, serve_flags, spare_bytes, worst_end
+from vlm_operator.cli.memory_answer import Asked, serve_flags, spare_bytes, worst_end
+from vlm_operator.cli.memory_changes import Change, find_changes
 from vlm_operator.cli.output import COLUMNS, Style, clean
 from vlm_operator.cli.text import LABEL_WIDTH, MARGIN, fold, section, table
 from vlm_operator.cli.waterfall import waterfall
@@ -20,19 +21,23 @@ def memory_screen(asked: Asked, launched: Launched | LaunchRefusal, style: Style
     title = clean(f"{asked.card.id} on {size} × {asked.gpu.display_name} · vLLM {ENGINE_VERSION}")
     lines = [*(style.paint("strong", row) for row in fold(title, COLUMNS)), ""]
     if isinstance(launched, LaunchRefusal):
-        return [*lines, *_bad(f"refused: {launched.message} ({launched.reason})", style)]
+        lines += _bad(f"refused: {launched.message} ({launched.reason})", style)
+        changes = find_changes(asked, launched)
+        return [*lines, *_offer(changes), *_next(asked, changes)]
     misfit = launched.begun.misfit
     if misfit is None:
-        lines += _good(launched, style)
-        changes: Sequence[Change] = ()
-    else:
-        lines += _bad(f"does not start: {misfit.message}", style)
-        changes = find_changes(asked, launched)
+        return lines + _good(launched, style) + _figures(asked, launched)
+    lines += _bad(f"does not start: {misfit.message}", style)
+    changes = find_changes(asked, launched)
+    return [*lines, *_offer(changes), *_figures(asked, launched), *_next(asked, changes)]
+
+
+def _figures(asked: Asked, launched: Launched) -> list[str]:
+    """Return where the memory goes, and what it gives."""
     seen = f"{asked.gpu.engine_memory_bytes / GIB:.1f} GiB seen by the engine ({asked.gpu.engine_memory_certainty}), "
     seen += f"{asked.gpu.driver_memory_bytes / GIB:.1f} by the driver"
-    lines += ["", f"{MARGIN}{'Memory per GPU':<{LABEL_WIDTH}}{seen}"]
+    lines = ["", f"{MARGIN}{'Memory per GPU':<{LABEL_WIDTH}}{seen}"]
     lines += waterfall(launched.begun.memory, worst_end(launched))
-    lines += _changes(changes) if changes else []
     blocks = (
         ("KV cache", _cache(launched)),
         ("Encoder", [_encoder(launched)]),
@@ -44,7 +49,7 @@ def memory_screen(asked: Asked, launched: Launched | LaunchRefusal, style: Style
     for label, block in blocks:
         if block:
             lines += ["", *section(label, block)]
-    return lines + _next(asked, changes)
+    return lines
 
 
 def _good(launched: Launched, style: Style) -> list[str]:
@@ -59,8 +64,10 @@ def _bad(text: str, style: Style) -> list[str]:
     return [f"{style.paint('bad', '✘')} {first}", *(f"  {row}" for row in rest)]
 
 
-def _changes(changes: Sequence[Change]) -> list[str]:
+def _offer(changes: Sequence[Change]) -> list[str]:
     """Return a table of the changes; the option that makes one stands below it where the line is too short."""
+    if not changes:
+        return []
     rows = [[change.words, f"{change.kv_cache_tokens:,} tokens", format_gib(change.spare_bytes)] for change in changes]
     heads = table([["what would start", "KV cache", "to spare"], *rows], right=(1, 2))
     lines = ["", f"{MARGIN}{heads[0]}"]
@@ -69,6 +76,14 @@ def _changes(changes: Sequence[Change]) -> list[str]:
         one_line = f"{MARGIN}{head}   {option}"
         lines += [one_line] if len(one_line) <= COLUMNS else [f"{MARGIN}{head}", f"{MARGIN}    {option}"]
     return lines
+
+
+def _next(asked: Asked, changes: Sequence[Change]) -> list[str]:
+    """Return the first of the changes as a command to paste."""
+    if not changes:
+        return []
+    words = [word for pair in {**asked.options, **changes[0].options}.items() for word in pair]
+    return ["", clean(f"Next: vlmctl memory {shlex.join(words)}")]
 
 
 def _cache(launched: Launched) -> list[str]:
@@ -112,10 +127,3 @@ def _how_sure(asked: Asked) -> str:
         f"weights and KV cache from {known} by the engine's rules · GPU memory {asked.gpu.engine_memory_certainty} · "
         "the rest from constants with their spread: it starts where the bad end of all of them together starts"
     )
-
-
-def _next(asked: Asked, changes: Sequence[Change]) -> list[str]:
-    if not changes:
-        return []
-    words = [word for pair in {**asked.options, **changes[0].options}.items() for word in pair]
-    return ["", clean(f"Next: vlmctl memory {shlex.join(words)}")]

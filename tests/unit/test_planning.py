@@ -274,3 +274,11 @@ def test_advice_names_the_published_checkpoint_that_would_fit() -> None:
         change.changes == {"quality.allowedQuantizations": ("none", "awq")} and "AWQ" in change.words
         for change in verdict.suggestions
     )
+
+
+def test_the_others_show_each_gpu_kind_once() -> None:
+    verdict = plan(make_spec(QWEN_7B))
+    assert isinstance(verdict, Plan)
+    kinds = [other.gpu for other in verdict.alternatives]
+    assert len(kinds) == len(set(kinds))
+    assert verdict.gpu.display_name not in {other.gpu for other in verdict.alternatives if other.fits}

@@ -4,6 +4,7 @@ In: a ``Task`` from ``planning.py``. Out: ``Plan`` with its alternatives, or ``N
 would make a task fit is asked in ``advice.py``. Deterministic: ties are broken by name.
 """
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -233,19 +234,18 @@ def _nearness(rejection: Rejection) -> tuple[float, int, str]:
 
 
 def _alternatives(plans: Sequence[Plan], rejections: Sequence[Rejection]) -> tuple[Alternative, ...]:
-    """Return at most five others: the cheapest plan of each other GPU kind, then cheaper ones that nearly fit."""
+    """Return at most five others: the cheapest plan of other GPU kinds, then the nearest miss of each cheaper one."""
     best = plans[0]
     others: dict[str, Plan] = {}
     for plan in plans[1:]:
         if plan.gpu.id != best.gpu.id:
             others.setdefault(plan.gpu.id, plan)
     fitting = [_fits(best, plan) for plan in list(others.values())[:3]]
-    missing = [
-        _misses(rejection)
-        for rejection in rejections
-        if rejection.hourly_cents is not None and rejection.hourly_cents < (best.hourly_cents or float("inf"))
-    ]
-    return (*fitting, *missing)[:MAX_ALTERNATIVES]
+    cheaper = [r for r in rejections if r.hourly_cents is not None and r.hourly_cents < (best.hourly_cents or math.inf)]
+    missing: dict[str, Alternative] = {}
+    for rejection in cheaper:
+        missing.setdefault(rejection.gpu, _misses(rejection))
+    return (*fitting, *missing.values())[:MAX_ALTERNATIVES]
 
 
 def _fits(best: Plan, plan: Plan) -> Alternative:

@@ -158,6 +158,39 @@ def test_every_nvidia_card_makes_a_kind_whose_engine_memory_is_less_than_the_dri
     assert kind.engine_memory_certainty in {"measured", "estimated"}
 
 
+@pytest.mark.parametrize(
+    ("gpu", "driver_mib", "engine_gib"),
+    [  # nvidia-smi beside the total that an engine's log or an out-of-memory message names
+        ("a100-40gb-sxm", 40_960, 39.38),  # vllm-project/vllm#16570
+        ("a100-80gb-sxm", 81_920, 79.15),  # ollama/ollama#2264: 84,987,740,160 bytes
+        ("h100-80gb-sxm", 81_559, 79.22),  # vllm-project/vllm#10511
+        ("l4", 23_034, 22.07),
+        ("a10g", 23_028, 22.07),
+        ("rtx-3090", 24_576, 23.58),  # vllm-project/vllm#10517
+        ("rtx-4090", 24_564, 23.64),
+        ("t4", 15_360, 14.56),
+    ],
+)
+def test_a_known_pair_of_driver_and_engine_memory_is_ours_within_a_tenth_of_a_gib(
+    gpu: str, driver_mib: int, engine_gib: float
+) -> None:
+    card = load.find_gpu(gpu)
+    assert card.driver_memory_mib == driver_mib
+    assert card.engine_memory_gib == pytest.approx(engine_gib, abs=0.11)
+
+
+def test_memory_that_no_log_shows_is_the_drivers_less_a_loss_that_was_seen_and_says_so() -> None:
+    losses = {
+        card.id: card.driver_memory_mib / 1024 - card.engine_memory_gib
+        for card in NVIDIA
+        if card.driver_memory_mib is not None and card.engine_memory_gib is not None
+    }
+    measured = [losses[card.id] for card in NVIDIA if card.engine_memory_provenance.certainty == "measured"]
+    unsure = {card.id: losses[card.id] for card in NVIDIA if card.engine_memory_provenance.certainty == "estimated"}
+    assert len(measured) >= 8
+    assert all(min(measured) - 0.01 <= loss <= 1.1 for loss in unsure.values()), unsure
+
+
 def test_a_kind_is_in_bytes_and_cents() -> None:
     kind = kind_from_card(load.find_gpu("NVIDIA-H100-80GB-HBM3"))
     assert kind.driver_memory_bytes == 81_559 * MIB

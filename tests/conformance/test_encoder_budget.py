@@ -15,7 +15,7 @@ import pytest
 from tests.conformance.test_flag_cases import resolve
 from tests.conformance.vectors import read_rows, vectors_folder
 from vlm_operator.catalogue.load import find_model
-from vlm_operator.render.engine_config import EngineConfig
+from vlm_operator.engine.config import EngineConfig
 from vlm_operator.sizing.encoder_budget import (
     EncoderRefusal,
     encoder_budget,

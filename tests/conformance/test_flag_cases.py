@@ -8,8 +8,8 @@ import pytest
 
 from tests.conformance.vectors import read_rows, vectors_folder
 from vlm_operator.catalogue.load import find_engine, find_gpu, find_model, model_ids
-from vlm_operator.render.command_line import MODEL, CommandLineRefusal, parse_command_line
-from vlm_operator.render.engine_config import ConfigRefusal, EngineConfig, resolve_config
+from vlm_operator.engine.command_line import MODEL, CommandLineRefusal, parse_command_line
+from vlm_operator.engine.config import ConfigRefusal, EngineConfig, resolve_config
 from vlm_operator.sizing.inventory import kind_from_card
 from vlm_operator.sizing.shape import ShapeRefusal, read_shape
 

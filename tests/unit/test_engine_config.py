@@ -6,10 +6,10 @@ import pytest
 
 from vlm_operator.api.validate import Resource, load_resources
 from vlm_operator.catalogue.load import find_engine, find_gpu, find_model
+from vlm_operator.engine.command_line import CommandLineRefusal, parse_command_line
+from vlm_operator.engine.config import EngineConfig, resolve_config
 from vlm_operator.planning import catalogue_inventory, plan_deployment
-from vlm_operator.render.command_line import CommandLineRefusal, parse_command_line
 from vlm_operator.render.engine_args import limit_mm_per_prompt, render_engine_args
-from vlm_operator.render.engine_config import EngineConfig, resolve_config
 from vlm_operator.sizing.inventory import kind_from_card
 from vlm_operator.sizing.plan import Plan
 from vlm_operator.sizing.shape import ModelShape, read_shape

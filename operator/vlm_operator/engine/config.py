@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from vlm_operator.catalogue.types import EngineCard, EngineFlag, ModelCard
-from vlm_operator.render.command_line import MODEL
+from vlm_operator.engine.command_line import MODEL
 from vlm_operator.sizing.inventory import GpuKind
 from vlm_operator.sizing.launch import default_batch
 from vlm_operator.sizing.legality import LengthRefusal, derive_max_model_len

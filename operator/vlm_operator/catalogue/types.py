@@ -204,10 +204,11 @@ class LinkSpeed(_Entry):
 
 
 class KernelSpeeds(_Entry):
-    """Measured kernels of one GPU; ``capability`` is ten times the compute capability."""
+    """Measured kernels of one GPU; ``capability`` is ten times the compute capability, ``link`` its datasheet figure."""
 
     gpu: str
     capability: int
+    link_gb_per_second_bidirectional: float | None
     gemm: dict[Literal["bf16", "fp8", "fp4"], RooflineShares]
     gemm_microseconds: dict[Literal["bf16", "fp8", "fp4"], float]
     prefill_attention: AttentionSpeed
@@ -225,19 +226,34 @@ class Spread(_Entry):
     high: float
 
 
+class EngineFigures(_Entry):
+    """What differs between architectures in the engine's own steps; ``capability`` as in ``KernelSpeeds``.
+
+    ``prefill_step`` is on one GPU, ``prefill_doubling`` is added each time the ranks double.
+    """
+
+    capability: int
+    host_sequence: Figure
+    prefill_step: Figure
+    prefill_doubling: Figure
+    all_reduce_share: Figure
+
+
 class LatencyFigures(_Entry):
-    """What no kernel table gives; ``calibration/latency.yaml`` says what each figure means."""
+    """What no kernel table gives; ``calibration/latency.yaml`` says what each figure means. Times are in seconds."""
 
     layer: Figure
     host_step: Figure
-    host_sequence: Figure
-    prefill_step: Figure
     front_end: Figure
     elementwise_share: Figure
     weight_only_share: Figure
-    graph_gain: dict[Literal["bf16", "fp8", "fp4"], Figure]
+    reading_gain: dict[Literal["bf16", "fp8", "fp4"], Figure]
+    multiplying_gain: dict[Literal["bf16", "fp8", "fp4"], Figure]
+    kv_gain: Figure
+    rank_skew: Figure
     preprocess_image: Figure
     preprocess_megapixel: Figure
+    engines: Annotated[tuple[EngineFigures, ...], Field(min_length=1)]
     without_link: LinkSpeed
     seen_in_runs: tuple[str, ...]
     spread: dict[Literal["runs", "kernels", "datasheet"], dict[Literal["ttft", "tpot", "total"], Spread]]

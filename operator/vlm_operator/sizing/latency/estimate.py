@@ -22,9 +22,7 @@ class Estimate:
     evidence: Evidence
 
 
-def with_interval(
-    value: float, quantity: Quantity, evidence: Evidence, calibration: LatencyCalibration
-) -> Estimate:
+def with_interval(value: float, quantity: Quantity, evidence: Evidence, calibration: LatencyCalibration) -> Estimate:
     """Return ``value`` with the spread of measured over predicted among the rows of that evidence."""
     spread = calibration.spread[evidence][quantity]
     return Estimate(value=value, low=value * spread.low, high=value * spread.high, evidence=evidence)

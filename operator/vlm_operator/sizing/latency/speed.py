@@ -2,12 +2,16 @@
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from math import log2
 from typing import Final, Literal
 
-from vlm_operator.catalogue.types import AttentionSpeed, KernelSpeeds, LatencyCalibration, LinkSpeed
+from vlm_operator.catalogue.types import AttentionSpeed, EngineFigures, KernelSpeeds, LatencyCalibration, LinkSpeed
 from vlm_operator.sizing.inventory import GpuKind
 from vlm_operator.sizing.latency.estimate import Evidence
 from vlm_operator.sizing.latency.work import Matrices, NumberFormat
+
+TableName = Literal["bf16", "fp8", "fp4"]
+"""Formats that were measured."""
 
 LAYER_MATRICES: Final = 4
 """Matrix products of a layer: queries, keys and values; output; gate and up; down."""
@@ -53,6 +57,7 @@ class GpuSpeed:
 
     gpu: GpuKind
     kernels: KernelSpeeds
+    engine: EngineFigures
     calibration: LatencyCalibration
     evidence: Evidence
 
@@ -64,7 +69,7 @@ class GpuSpeed:
         return Pass(
             read=matrices.bytes / self.gpu.bandwidth_bytes_per_second,
             per_row=2 * matrices.elements / rate,
-            shares=self._gemm(matrices.format),
+            shares=self._shares(matrices.format),
         )
 
     def touch(self, touched: float) -> float:
@@ -74,15 +79,15 @@ class GpuSpeed:
     def read_kv(self, size: float, dtype: str) -> float:
         """Return the seconds of reading so many bytes of KV cache in decode attention."""
         shares = self.kernels.kv_bandwidth_share
-        share = shares.get("fp8" if dtype.startswith("fp8") else "bf16", shares["bf16"])
+        share = shares.get(_kv_name(dtype), shares["bf16"]) * self.calibration.kv_gain.value
         return size / (self.gpu.bandwidth_bytes_per_second * share)
 
     def layer_fixed(self, name: NumberFormat, kv_dtype: str) -> float:
         """Return the seconds of one decoder layer's kernels however little they do: four matrices, one attention."""
         kernels = self.kernels
-        gemm = kernels.gemm_microseconds.get(_table_name(name), kernels.gemm_microseconds["bf16"])
         attention = kernels.decode_attention_microseconds
-        kept = attention.get("fp8" if kv_dtype.startswith("fp8") else "bf16", attention["bf16"])
+        kept = attention.get(_kv_name(kv_dtype), attention["bf16"])
+        gemm = kernels.gemm_microseconds[self._table(name)]
         return (LAYER_MATRICES * gemm + kept) / 1e6 + self.calibration.layer.value
 
     def attend(self, elements: float) -> tuple[float, float]:
@@ -95,35 +100,52 @@ class GpuSpeed:
         nearest = min(tables, key=lambda width: (abs(width - head_dim), width))
         return self._attention(tables[nearest], elements)
 
-    def link(self, ranks: int) -> LinkSpeed:
-        """Return the all-reduce among ``ranks`` GPUs; the next larger measured number where there is none."""
-        links = self.kernels.all_reduce
-        size = min((count for count in links if count >= ranks), default=max(links))
-        found = links[size]
-        if self.evidence == "datasheet" and self.gpu.link_bytes_per_second is None:
-            return self.calibration.without_link
-        return found
-
     def all_reduce(self, ranks: int, size: float) -> tuple[float, float]:
-        """Return seconds of an all-reduce: fixed, and per row of ``size`` bytes."""
+        """Return seconds of an all-reduce: fixed, and per row of ``size`` bytes.
+
+        The engine hides part of what the kernel takes alone; ranks that wait for one another add to it.
+        """
         if ranks == 1:
             return 0.0, 0.0
-        link = self.link(ranks)
-        return link.microseconds / 1e6, 2 * (ranks - 1) / ranks * size / (link.gb_per_second * 1e9)
+        link, share = self._link(ranks), self.engine.all_reduce_share.value
+        fixed = share * link.microseconds / 1e6 + self.calibration.rank_skew.value * log2(ranks)
+        return fixed, share * 2 * (ranks - 1) / ranks * size / (link.gb_per_second * 1e9)
+
+    def prefill_step(self, ranks: int) -> float:
+        """Return what a step with prefill adds on each of ``ranks`` ranks."""
+        return self.engine.prefill_step.value + self.engine.prefill_doubling.value * log2(ranks)
+
+    def _link(self, ranks: int) -> LinkSpeed:
+        """Return the measured link, in proportion to the GPU's own; that of the next larger number of GPUs."""
+        own, measured = self.gpu.link_bytes_per_second, self.kernels.link_gb_per_second_bidirectional
+        if own is None and measured is not None:
+            return self.calibration.without_link
+        links = self.kernels.all_reduce
+        found = links[min((count for count in links if count >= ranks), default=max(links))]
+        if own is None or measured is None:
+            return found
+        return found.model_copy(update={"gb_per_second": found.gb_per_second * own / (measured * 1e9)})
 
     def _attention(self, speed: AttentionSpeed, elements: float) -> tuple[float, float]:
         per_pair = 2 * elements / (self._peak("bf16") * speed.compute_share)
         return per_pair, per_pair * speed.half_length
 
-    def _gemm(self, name: NumberFormat) -> tuple[tuple[int, float], ...]:
-        """Return the shares of the roofline by rows; what is read faster or slower in a captured graph than alone."""
-        tables = self.kernels.gemm
-        own = _table_name(name)
-        table = tables.get(own) or tables["bf16"]
-        graph = self.calibration.graph_gain[own]
+    def _shares(self, name: NumberFormat) -> tuple[tuple[int, float], ...]:
+        """Return the shares of the roofline by rows as they are in the engine.
+
+        Reading gains from kernels that overlap in a captured graph; multiplying loses to what runs beside it.
+        """
+        own = self._table(name)
+        reading, multiplying = self.calibration.reading_gain[own].value, self.calibration.multiplying_gain[own].value
         return tuple(
-            (rows, share * graph.value if rows <= GRAPH_ROWS else share) for rows, share in sorted(table.items())
+            (rows, min(1.0, share * (reading if rows <= GRAPH_ROWS else multiplying)))
+            for rows, share in sorted(self.kernels.gemm[own].items())
         )
+
+    def _table(self, name: NumberFormat) -> TableName:
+        """Return the format whose measurements ``name`` takes: what is stored small is multiplied in BF16."""
+        own: TableName = "fp4" if name == "fp4" else "fp8" if name in {"fp8", "int8"} else "bf16"
+        return own if own in self.kernels.gemm else "bf16"
 
     def _peak(self, name: NumberFormat) -> float:
         plain = self.gpu.bf16_flops or 0.0
@@ -131,20 +153,22 @@ class GpuSpeed:
         return {"bf16": plain, "w8": plain, "w4": plain, "fp8": half, "int8": half, "fp4": 2 * half}[name]
 
 
-def _table_name(name: NumberFormat) -> Literal["bf16", "fp8", "fp4"]:
-    """Return the format whose measurements ``name`` takes: what is stored small is multiplied in BF16."""
-    if name == "fp4":
-        return "fp4"
-    return "fp8" if name in {"fp8", "int8"} else "bf16"
+def _kv_name(dtype: str) -> Literal["bf16", "fp8"]:
+    return "fp8" if dtype.startswith("fp8") else "bf16"
 
 
 def gpu_speed(gpu: GpuKind, calibration: LatencyCalibration) -> GpuSpeed:
     """Return the speeds of ``gpu``: its own tables, else those of the GPU whose architecture is nearest."""
-    own = next((table for table in calibration.kernels if table.gpu == gpu.id), None)
-    if own is not None:
-        evidence: Evidence = "runs" if gpu.id in calibration.seen_in_runs else "kernels"
-        return GpuSpeed(gpu=gpu, kernels=own, calibration=calibration, evidence=evidence)
     major, minor = gpu.compute_capability or (0, 0)
     wanted = 10 * major + minor
-    nearest = min(calibration.kernels, key=lambda table: (abs(table.capability - wanted), table.gpu))
-    return GpuSpeed(gpu=gpu, kernels=nearest, calibration=calibration, evidence="datasheet")
+    own = next((table for table in calibration.kernels if table.gpu == gpu.id), None)
+    evidence: Evidence = "datasheet"
+    if own is not None:
+        evidence = "runs" if gpu.id in calibration.seen_in_runs else "kernels"
+    return GpuSpeed(
+        gpu=gpu,
+        kernels=own or min(calibration.kernels, key=lambda table: (abs(table.capability - wanted), table.gpu)),
+        engine=min(calibration.engines, key=lambda engine: (abs(engine.capability - wanted), engine.capability)),
+        calibration=calibration,
+        evidence=evidence,
+    )

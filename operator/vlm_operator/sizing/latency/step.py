@@ -168,7 +168,6 @@ def _model(
     text: TextShape, quantisation: Quantisation | None, layout: Layout, speed: GpuSpeed, tower: Tower | None
 ) -> StepModel:
     work = decoder_work(text, layout.ranks, _capability(layout.gpu), quantisation, layout.kv_dtype)
-    figures = speed.calibration
     wait, per_row = speed.all_reduce(work.ranks, work.row_bytes)
     return StepModel(
         speed=speed,
@@ -176,11 +175,11 @@ def _model(
         dense=tuple(speed.matrices(matrices) for matrices in work.dense),
         experts=tuple(speed.matrices(matrices) for matrices in work.experts),
         head=speed.matrices(work.head),
-        fixed=figures.host_step.value
+        fixed=speed.calibration.host_step.value
         + work.layers * (speed.layer_fixed(_main_format(work), layout.kv_dtype) + 2 * wait),
         per_token=speed.touch(work.touched_bytes) + 2 * work.layers * per_row,
-        per_sequence=figures.host_sequence.value,
-        prefill_fixed=figures.prefill_step.value,
+        per_sequence=speed.engine.host_sequence.value,
+        prefill_fixed=speed.prefill_step(work.ranks),
         attention=tuple(_attention(layers, speed, layout.kv_dtype) for layers in work.attention),
         state=speed.touch(work.state_bytes),
         tower=tower,

@@ -20,10 +20,6 @@ SMALL_BACKLOG: Final = 2.0
 """Mean waiting time, in multiples of the median request, below which a queue is no backlog."""
 
 
-FRONT_FIXED: Final = 0.5
-"""Share of the front end's mean time that no request is spared; the rest is exponential, as event loops are."""
-
-
 class RequestSeconds(StepSeconds, Protocol):
     """What requests cost: the steps of the engine, and what comes before them."""
 
@@ -32,7 +28,7 @@ class RequestSeconds(StepSeconds, Protocol):
         ...
 
     def request(self) -> float:
-        """Seconds that any request spends in the front end."""
+        """Mean seconds that a request spends in the front end; single ones are exponential, as behind an event loop."""
         ...
 
 
@@ -134,7 +130,7 @@ class _Source:
             begin = max(now, self._workers[0])
             request.ready = begin + work
             heapreplace(self._workers, request.ready)
-        front = self._costs.request() * (FRONT_FIXED - (1 - FRONT_FIXED) * log(1.0 - self._random()))
+        front = -self._costs.request() * log(1.0 - self._random())
         request.ready += front
         request.prepare = work + front
         return request.ready, self._sent, request

@@ -19,10 +19,12 @@ from vlm_operator.api.validate import Resource, load_resources
 from vlm_operator.catalogue import load
 from vlm_operator.planning import catalogue_inventory, plan_deployment
 from vlm_operator.sizing import search
+from vlm_operator.sizing.fit import FitRequest, MemoryFit, fit_memory
 from vlm_operator.sizing.inventory import Inventory
 from vlm_operator.sizing.judge import judge
 from vlm_operator.sizing.plan import Plan, Rejection
 from vlm_operator.sizing.question import Candidate, Question
+from vlm_operator.sizing.start_up import Misfit
 from vlm_operator.sizing.tokens import BUILDERS, ImageRule
 
 SAMPLES = Path(__file__).parents[2] / "manifests" / "samples"
@@ -83,6 +85,25 @@ def judge_all(judged: Sequence[tuple[Candidate, Question]]) -> None:
         judge(candidate, question)
 
 
+def fitted_requests(judged: Sequence[tuple[Candidate, Question]]) -> list[FitRequest]:
+    """Return what the memory of each candidate is asked with; none for those that are refused before."""
+    fitted: list[FitRequest] = []
+
+    def note(request: FitRequest) -> MemoryFit | Misfit:
+        fitted.append(request)
+        return fit_memory(request)
+
+    with mock.patch.object(sys.modules[judge.__module__], "fit_memory", note):
+        judge_all(judged)
+    return fitted
+
+
+def fit_all(fitted: Sequence[FitRequest]) -> None:
+    """Fit the memory of each candidate: batch, utilization, KV cache, host."""
+    for request in fitted:
+        fit_memory(request)
+
+
 def rule_name(builder: Callable[..., ImageRule]) -> str:
     """Return the name of the module that counts."""
     return str(rule_function(builder).__module__).rpartition(".")[2]
@@ -104,6 +125,10 @@ def main() -> None:
         spent = best_seconds(action, runs)
         sys.stdout.write(f"{name:<78}{spent * 1000:9.1f} ms {spent / one:8.3f}\n")
 
+    def show_each(name: str, action: Callable[[], object], times: int) -> None:
+        microseconds = best_seconds(action, 5) / max(times, 1) * 1e6
+        sys.stdout.write(f"{name:<78}{microseconds:9.1f} µs\n")
+
     show("catalogue: read and check every file", load_catalogue)
     show("vlmctl --help, a new process", start_command_line)
     examples = example_rules()
@@ -116,8 +141,9 @@ def main() -> None:
         inventory = catalogue_inventory()
         show(f"plan: {sample.name}", lambda r=resources, i=inventory: [plan_deployment(x.spec, i) for x in r])  # type: ignore[misc]
         judged = judged_candidates(resources[0], inventory)
-        microseconds = best_seconds(partial(judge_all, judged), 5) / max(len(judged), 1) * 1e6
-        sys.stdout.write(f"{f'  of it, one candidate judged, warm ({len(judged)} judged)':<78}{microseconds:9.1f} µs\n")
+        show_each(f"  one of {len(judged)} candidates judged, warm", partial(judge_all, judged), len(judged))
+        fitted = fitted_requests(judged)
+        show_each("  of it, its memory", partial(fit_all, fitted), len(fitted))
 
 
 if __name__ == "__main__":

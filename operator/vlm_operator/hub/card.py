@@ -10,6 +10,7 @@ from vlm_operator.api import names
 from vlm_operator.catalogue.types import ModelCard, Provenance
 from vlm_operator.hub.class_defaults import complete_config
 from vlm_operator.hub.mistral import config_of_params
+from vlm_operator.hub.plausible import find_implausible
 from vlm_operator.hub.types import (
     CONFIG,
     MISTRAL_CONFIG,
@@ -32,6 +33,9 @@ def describe_model(model_id: str, files: ModelFiles) -> ModelCard | SourceRefusa
     if config is None:
         wanted = f"{CONFIG}, or {MISTRAL_CONFIG} with a vision_encoder"
         return _invalid(model_id, files, f"has no {wanted}, so nothing says how the model is built")
+    implausible = next(find_implausible(config), None)
+    if implausible is not None:
+        return _invalid(model_id, files, f"has a configuration whose {implausible}")
     architecture = _architecture(config)
     if architecture is None:
         return _invalid(model_id, files, f"has a {CONFIG} without architectures, so the engine has no class for it")

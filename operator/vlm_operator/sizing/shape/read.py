@@ -106,7 +106,7 @@ def read_shape(architecture: str, config: Mapping[str, Any]) -> ModelShape | Sha
     try:
         text = read_text(config, 2, quantisation)
         tower = family.read_vision(config, text.hidden)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, ArithmeticError, AttributeError) as error:
         return ShapeRefusal(
             reason="IncompleteConfig",
             message=f"the config.json of {architecture} lacks or garbles {error}; use the model's own",

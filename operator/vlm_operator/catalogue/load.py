@@ -19,6 +19,8 @@ from vlm_operator.catalogue.labels import spellings
 from vlm_operator.catalogue.types import (
     ClassDefaults,
     EngineCard,
+    FlagRule,
+    FlagRules,
     GpuCard,
     KernelSpeeds,
     LatencyCalibration,
@@ -33,6 +35,7 @@ _MOST_NAMES = 3
 """Names that an error suggests."""
 _SUFFIX = ".yaml"
 _LICENCES = "licences.yaml"
+_FLAG_RULES = "extra_args.yaml"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _Entry = TypeVar("_Entry", bound=BaseModel)
 _Parsed = TypeVar("_Parsed")
@@ -124,6 +127,25 @@ def find_engine(version: str) -> EngineCard:
         known = ", ".join(name.removeprefix("vllm-") for name in _stems("engines"))
         raise CatalogueError(f"engine version {version!r} is not in the catalogue, which knows {known}")
     return _read("engines", stem, EngineCard)
+
+
+@cache
+def flag_rules(version: str) -> dict[str, FlagRule]:
+    """The rule for each flag of one release of the engine, by dest.
+
+    Raises:
+        CatalogueError: There is no such release, the file is invalid, or a flag has no rule or more than one.
+    """
+    engine = find_engine(version)
+    known = _parse(_FLAG_RULES, FlagRules.model_validate)
+    named = [dest for rule in known.rules for dest in rule.flags]
+    wrong = {*named} ^ {flag.dest for flag in engine.flags} | {dest for dest in named if named.count(dest) > 1}
+    if wrong or known.version != engine.version:
+        flags = ", ".join(sorted(wrong))
+        raise CatalogueError(
+            f"{_FLAG_RULES}: vLLM {version} and {known.version} differ, or one rule each lacks: {flags}"
+        )
+    return {dest: rule for rule in known.rules for dest in rule.flags}
 
 
 @cache
@@ -261,7 +283,7 @@ def validate_all() -> list[str]:
         latency_calibration()
         class_defaults()
         for stem in _stems("engines"):
-            find_engine(stem.removeprefix("vllm-"))
+            flag_rules(stem.removeprefix("vllm-"))
         prefixes = [prefix for entry in all_licences() for prefix in entry.prefixes]
         problems += [f"{_LICENCES}: {p} is named twice" for p in sorted(set(prefixes)) if prefixes.count(p) > 1]
     except CatalogueError as error:

@@ -147,6 +147,33 @@ class EngineCard(_Entry):
     flags: tuple[EngineFlag, ...]
 
 
+class FlagRule(_Entry):
+    """What becomes of some flags that users set themselves: planned, passed on, or refused.
+
+    ``flags`` are dests. ``instead`` is what to do about a refused one, ``unless`` the values that are accepted all the
+    same because they change nothing.
+    """
+
+    verdict: Literal["planned", "passed", "refused"]
+    why: str
+    instead: str = ""
+    unless: tuple[str | int | bool, ...] = ()
+    flags: Annotated[tuple[str, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _says_what_to_do(self) -> "FlagRule":
+        if (self.verdict == "refused") != bool(self.instead) or (self.unless and self.verdict != "refused"):
+            raise ValueError(f"{self.flags[0]}: a refused flag says what to do instead, and only it has unless")
+        return self
+
+
+class FlagRules(_Entry):
+    """A rule for every flag of one release of the engine."""
+
+    version: str
+    rules: tuple[FlagRule, ...]
+
+
 class Figure(_Entry):
     """A calibrated constant with its spread; ``low`` takes least memory or time, ``high`` most."""
 
@@ -204,7 +231,7 @@ class LinkSpeed(_Entry):
 
 
 class KernelSpeeds(_Entry):
-    """Measured kernels of one GPU; ``capability`` is ten times the compute capability, ``link`` its datasheet figure."""
+    """Measured kernels of one GPU; ``capability`` is ten times the compute capability."""
 
     gpu: str
     capability: int

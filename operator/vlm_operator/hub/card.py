@@ -4,6 +4,7 @@ Files are data: ``auto_map`` and other names of code are carried along and never
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from vlm_operator.api import names
@@ -33,14 +34,14 @@ def describe_model(model_id: str, files: ModelFiles) -> ModelCard | SourceRefusa
     if config is None:
         wanted = f"{CONFIG}, or {MISTRAL_CONFIG} with a vision_encoder"
         return _invalid(model_id, files, f"has no {wanted}, so nothing says how the model is built")
-    implausible = next(find_implausible(config), None)
+    processor = merge_processor(files.documents)
+    implausible = next(chain(find_implausible(config), find_implausible(processor)), None)
     if implausible is not None:
         return _invalid(model_id, files, f"has a configuration whose {implausible}")
     architecture = _architecture(config)
     if architecture is None:
         return _invalid(model_id, files, f"has a {CONFIG} without architectures, so the engine has no class for it")
     completed, classes = complete_config(config)
-    processor = merge_processor(files.documents)
     processor_files = [name for name in (PREPROCESSOR, PROCESSOR, VIDEO_PREPROCESSOR) if name in files.documents]
     config_file = CONFIG if CONFIG in files.documents else MISTRAL_CONFIG
     return ModelCard(

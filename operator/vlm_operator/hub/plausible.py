@@ -9,11 +9,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 MOST_LAYERS: Final = 1024
+MOST_PIECES: Final = 65_536
+"""Tiles, crops or patches along a side: rules try each number of them."""
 MOST: Final = 10**12
 """No count, size or frequency of a model comes near."""
 
 _SECTION: Final = re.compile(r"(_config|_scaling|^rope_parameters|^img_processor)$")
 _LAYERS: Final = re.compile(r"(layers|depth|blocks|_levels)$")
+_PIECES: Final = re.compile(r"(tiles|crops|slices?(_nums)?|patch(es)?|on_one_side|max_num)$")
 _ABOVE_ZERO: Final = frozenset(
     {
         *("hidden_size", "intermediate_size", "vocab_size", "embed_dim", "head_dim", "max_position_embeddings"),
@@ -47,6 +50,8 @@ def _wrong(key: str, value: Any) -> str:
         return ""
     if _LAYERS.search(key) and abs(value) > MOST_LAYERS:
         return f"is {_shown(value)}; at most {MOST_LAYERS:,} can be sized"
+    if _PIECES.search(key) and abs(value) > MOST_PIECES:
+        return f"is {_shown(value)}; at most {MOST_PIECES:,} can be counted"
     return "" if abs(value) <= MOST else f"is {_shown(value)}, which is more than any model has"
 
 

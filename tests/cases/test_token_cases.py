@@ -3,8 +3,9 @@
 import pytest
 
 from tests.cases import situations
-from tests.cases.situations import declare, pictures, plan, rule_of
+from tests.cases.situations import declare, gpu_of, pictures, plan, rule_of, serve
 from vlm_operator.report.status_plan import plan_status
+from vlm_operator.sizing.launch import Launched, LaunchFlags
 from vlm_operator.sizing.plan import NoFit, Plan
 from vlm_operator.sizing.tokens.types import ImageTokens
 
@@ -117,3 +118,14 @@ def test_many_small_images_are_sized_by_their_own_tokens_and_not_by_the_largest_
     assert verdict.tokens.request_max <= int(flags["--max-model-len"]) <= 32_768
     assert flags["--limit-mm-per-prompt"]["image"]["count"] == 9
     assert all(limit.needed <= limit.limit for limit in verdict.limits)  # no declared request is turned away
+
+
+def test_two_long_videos_are_encoded_one_after_the_other() -> None:
+    """vllm-project/vllm#41239, #40707, #51603: the encoder cache holds one largest item, whatever the limit says."""
+    longest = {"videos_kwargs": {"size": {"longest_edge": 2 * 229_376 * 32**2, "shortest_edge": 4096}}}
+    flags = LaunchFlags(max_model_len=262_144)
+    launched = serve("Qwen/Qwen3.6-27B", gpu_of("h200-sxm"), videos=2, flags=flags, **longest).launch()
+    assert isinstance(launched, Launched)
+    assert launched.modality == "video"
+    assert launched.budget.tokens == launched.request.engine_tokens == 229_376
+    assert launched.budget.items_per_batch == launched.budget.tokens // 229_376 == 1

@@ -14,7 +14,8 @@ from typing import NoReturn, TypeAlias
 
 from vlm_operator import __version__
 from vlm_operator.cli import output
-from vlm_operator.cli.arguments import FILE_HELP, INVENTORY_HELP, MODEL_DIR_HELP
+from vlm_operator.cli.arguments import FILE_HELP, INVENTORY_HELP, MODEL_DIR_HELP, positive
+from vlm_operator.cli.changes import OVER_HELP, WHAT_IF_HELP, parse_change, parse_over
 from vlm_operator.cli.memory_arguments import add_memory_arguments
 from vlm_operator.cli.tokens_arguments import add_tokens_arguments
 from vlm_operator.errors import ClusterError, HubError, InputError, VlmOperatorError
@@ -35,6 +36,9 @@ exit status:
 examples:
   vlmctl plan -f invoices.yaml
   vlmctl plan -f invoices.yaml --inventory cluster --output json
+  vlmctl plan -f invoices.yaml --what-if max-pixels=501760 --gpu l4
+  vlmctl sweep -f invoices.yaml --over max-pixels,gpu --output csv
+  vlmctl report -f invoices.yaml -o report.html
   vlmctl render -f invoices.yaml | kubectl apply -f -
   vlmctl tokens --model Qwen/Qwen2.5-VL-7B-Instruct --image 4032x3024
   vlmctl tokens --model Qwen/Qwen2.5-VL-7B-Instruct --images scans/ --over-cap
@@ -86,6 +90,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"vlmctl {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)
     _add_plan_and_render(commands)
+    _add_choices(commands)
     _add_tokens(commands)
     _add_memory(commands)
     _add_explain(commands)
@@ -97,11 +102,54 @@ def _add_plan_and_render(commands: _Commands) -> None:
     plan = _command(commands, "plan", "say what would run, on which GPU, and why", "plan_command", "run_plan")
     render = _command(commands, "render", "print the manifests of the plan as YAML", "plan_command", "run_render")
     for parser in (plan, render):
-        parser.add_argument("-f", "--file", required=True, metavar="FILE", help=FILE_HELP)
-        parser.add_argument("--inventory", default="catalogue", metavar="SOURCE", help=INVENTORY_HELP)
-        parser.add_argument("--model-dir", metavar="DIR", help=MODEL_DIR_HELP)
+        _add_file(parser)
+    plan.add_argument(
+        "--what-if", action="append", default=[], type=parse_change, metavar="KEY=VALUE,...", help=WHAT_IF_HELP
+    )
+    plan.add_argument("--gpu", metavar="GPU", help="the same as --what-if gpu=GPU, joined to each --what-if")
+    plan.add_argument("--tp", type=positive, metavar="N", help="the same as --what-if tp=N, joined to each --what-if")
     _add_output(plan)
     render.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: yaml")
+
+
+def _add_choices(commands: _Commands) -> None:
+    """Add the commands that show what else could be chosen, and put it on a page."""
+    compare = _command(
+        commands, "compare", "show what two files ask for, and what comes out, side by side", "compare_command",
+        "run_compare",
+    )  # fmt: skip
+    for side in ("left", "right"):
+        compare.add_argument(side, metavar="FILE", help=FILE_HELP)
+    _add_source(compare)
+    _add_output(compare)
+    sweep = _command(
+        commands, "sweep", "plan with every GPU and cap on images, and show which are worth their price",
+        "sweep_command", "run_sweep",
+    )  # fmt: skip
+    _add_file(sweep)
+    sweep.add_argument(
+        "--over", type=parse_over, default=parse_over("max-pixels,gpu"), metavar="KEY[=VALUE,...],...", help=OVER_HELP
+    )
+    sweep.add_argument(
+        "-o", "--output", choices=("human", "csv", "json", "yaml", "svg"), default="human", help="default: human"
+    )
+    report = _command(
+        commands, "report", "write the plan as one page to show to others", "report_command", "run_report"
+    )
+    _add_file(report)
+    report.add_argument(
+        "-o", "--output", required=True, metavar="FILE", help="the page to write, such as report.html; '-' is stdout"
+    )
+
+
+def _add_file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-f", "--file", required=True, metavar="FILE", help=FILE_HELP)
+    _add_source(parser)
+
+
+def _add_source(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--inventory", default="catalogue", metavar="SOURCE", help=INVENTORY_HELP)
+    parser.add_argument("--model-dir", metavar="DIR", help=MODEL_DIR_HELP)
 
 
 def _add_tokens(commands: _Commands) -> None:

@@ -81,6 +81,11 @@ def write_data(document: Any, output: str) -> None:
     sys.stdout.write(text.rstrip("\n") + "\n")
 
 
+def write_text(text: str) -> None:
+    """Write a text of another format to stdout as it is."""
+    sys.stdout.write(text)
+
+
 def dump_yaml(documents: Sequence[Any]) -> str:
     """Return ``documents`` as one YAML text, separated by ``---`` where there are several."""
     import yaml  # noqa: PLC0415 - human output needs no YAML

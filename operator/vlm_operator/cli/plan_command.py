@@ -1,7 +1,7 @@
 """``vlmctl plan`` and ``vlmctl render``: read objects, plan each, say or print what comes out."""
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +10,13 @@ from vlm_operator.api.names import REASON_UNKNOWN_MODEL
 from vlm_operator.api.validate import Resource, load_resources
 from vlm_operator.catalogue.types import ModelCard
 from vlm_operator.cli import output
+from vlm_operator.cli.changes import Change, wanted_changes
 from vlm_operator.cli.inputs import SourcedInputError, display_name, read_text
 from vlm_operator.cli.inventory_file import open_inventory
 from vlm_operator.cli.models import declared_card
 from vlm_operator.cli.no_fit_screen import no_fit_screen
 from vlm_operator.cli.plan_screen import Asked, plan_screen
-from vlm_operator.cli.what_if import what_if
+from vlm_operator.cli.what_if import changed_documents, plan_changed, twice_and_half, what_if_screen
 from vlm_operator.errors import InputError, Problem
 from vlm_operator.planning import constraints_of, plan_deployment, workload_of
 from vlm_operator.report.figures import cents_per_thousand_images
@@ -36,14 +37,36 @@ class Answer:
 
 def run_plan(arguments: argparse.Namespace) -> int:
     """Print one answer per object; 1 if any of them does not fit."""
+    changes = wanted_changes(arguments)
     answers = plan_file(arguments.file, arguments.inventory, arguments.model_dir)
+    if changes:
+        return _what_if(answers, changes, arguments.output)
     if arguments.output == "human":
         style = output.stdout_style()
         screens = [_screen(answer, arguments, style) for answer in answers]
         output.write_lines([line for screen in screens for line in (*screen, "", "")][:-2])
     else:
-        output.write_data(_one_or_list([_document(answer) for answer in answers]), arguments.output)
+        output.write_data(one_or_list([_document(answer) for answer in answers]), arguments.output)
     return int(any(isinstance(answer.outcome, NoFit) for answer in answers))
+
+
+def _what_if(answers: Sequence[Answer], changes: Sequence[Change], form: str) -> int:
+    """Print each declared plan beside the changed ones; 1 if any of them does not fit."""
+    screens: list[list[str]] = []
+    documents: list[dict[str, Any]] = []
+    fits = True
+    for answer in answers:
+        spec, inventory = answer.resource.spec, answer.inventory
+        changed = [(change, plan_changed(spec, inventory, answer.card, change)) for change in changes]
+        screens.append(what_if_screen(answer.resource, answer.outcome, changed, output.stdout_style()))
+        told = [(change, outcome_document(outcome)) for change, outcome in changed]
+        documents.append({**_document(answer), "whatIf": changed_documents(told)})
+        fits = fits and not any(isinstance(it, NoFit) for it in (answer.outcome, *(plan for _, plan in changed)))
+    if form == "human":
+        output.write_lines([line for screen in screens for line in (*screen, "", "")][:-2])
+    else:
+        output.write_data(one_or_list(documents), form)
+    return int(not fits)
 
 
 def run_render(arguments: argparse.Namespace) -> int:
@@ -123,7 +146,7 @@ def _screen(answer: Answer, arguments: argparse.Namespace, style: output.Style) 
         file=arguments.file,
         inventory=arguments.inventory,
         model_dir=arguments.model_dir,
-        what_if=what_if(answer.resource.spec, answer.inventory, outcome, answer.card),
+        what_if=twice_and_half(answer.resource.spec, answer.inventory, outcome, answer.card),
         targets=constraints_of(answer.resource.spec).latency_targets,
         cents_per_thousand_images=cents_per_thousand_images(outcome, workload_of(answer.resource.spec)),
     )
@@ -131,17 +154,24 @@ def _screen(answer: Answer, arguments: argparse.Namespace, style: output.Style) 
 
 
 def _document(answer: Answer) -> dict[str, Any]:
-    outcome = answer.outcome
-    body = _no_fit_document(outcome) if isinstance(outcome, NoFit) else plan_status(outcome)
-    return {"name": answer.resource.name, "namespace": answer.resource.namespace, **body}
+    return {
+        "name": answer.resource.name,
+        "namespace": answer.resource.namespace,
+        **outcome_document(answer.outcome),
+    }
+
+
+def outcome_document(outcome: Plan | NoFit) -> dict[str, Any]:
+    """Return an outcome as status says it, with what only a person at a desk asks for."""
+    return _no_fit_document(outcome) if isinstance(outcome, NoFit) else plan_status(outcome)
 
 
 def _no_fit_document(no_fit: NoFit) -> dict[str, Any]:
-    """Return what status says of a NoFit, and what only a person at a desk asks for."""
     status = no_fit_status(no_fit)
     status["noFit"] |= {"model": no_fit.model_id, "byReason": dict(no_fit.by_reason)}
     return status
 
 
-def _one_or_list(documents: list[dict[str, Any]]) -> dict[str, Any]:
+def one_or_list(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the document of the only object, or all of them under ``items``."""
     return documents[0] if len(documents) == 1 else {"items": documents}

@@ -4,6 +4,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from vlm_operator.sizing.tokens.anyres import Anyres, AnyresShape, measure
+from vlm_operator.sizing.tokens.canvases import list_canvases
 from vlm_operator.sizing.tokens.phi_dynamic_hd import DynamicHd
 from vlm_operator.sizing.tokens.phi_hd_transform import HdTransform
 from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, ServerSettings
@@ -20,7 +21,7 @@ LIMITS = st.one_of(st.none(), st.integers(1, 12))
 
 
 def shape_of(tile_size: int, tile_tokens: int, grids: list[tuple[int, int]], *limits: int | None) -> AnyresShape:
-    canvases = tuple(sorted(grids, key=lambda grid: grid[0] * grid[1]))
+    canvases = list_canvases(tuple(grids), tile_size)
     return AnyresShape(tile_size, tile_tokens, tile_tokens**2, tile_tokens**2, canvases, *limits)
 
 
@@ -29,7 +30,7 @@ def anyres(draw: st.DrawFn) -> Anyres:
     tile_size, tile_tokens = draw(st.sampled_from([(336, 24), (384, 27), (384, 12), (224, 16)]))
     counted = draw(LIMITS)
     shape = shape_of(tile_size, tile_tokens, draw(GRIDS), counted, draw(st.sampled_from([counted, 9])))
-    columns, rows = shape.canvases[-1]
+    columns, rows = shape.canvases.grids[-1]
     return Anyres(settings=SHIPPED, model_id="", shape=shape, dummy_size=(columns * tile_size, rows * tile_size))
 
 

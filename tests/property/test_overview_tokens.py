@@ -4,12 +4,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from vlm_operator.sizing.tokens.base_view import BaseView, BaseViewShape, SwitchedBaseView
+from vlm_operator.sizing.tokens.canvases import list_canvases
 from vlm_operator.sizing.tokens.clamped_grid import ClampedGrid, ClampedGridShape
 from vlm_operator.sizing.tokens.covering import Covering, CoveringShape
 from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS
 from vlm_operator.sizing.tokens.overlap_crops import CropShape, OverlapCrops
 from vlm_operator.sizing.tokens.sized_slices import SizedSlices, SizedSliceShape
-from vlm_operator.sizing.tokens.tile_grids import grids
+from vlm_operator.sizing.tokens.tile_grids import grid_aspects, grids
 from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, ServerSettings
 from vlm_operator.sizing.tokens.windows import Windows, WindowShape
 from vlm_operator.units import ceil_div
@@ -26,9 +27,8 @@ SIZES = st.one_of(
 @st.composite
 def base_views(draw: st.DrawFn) -> BaseView:
     tile_size = draw(st.sampled_from([384, 640, 768]))
-    by_pixels = draw(st.booleans())
+    by_pixels, most = draw(st.booleans()), draw(st.integers(2, 40))
     shape = BaseViewShape(
-        choice="kept_pixels" if by_pixels else "aspect",
         base_size=tile_size if by_pixels else 1024,
         tile_size=tile_size,
         base_side=14,
@@ -36,7 +36,8 @@ def base_views(draw: st.DrawFn) -> BaseView:
         row_end=draw(st.integers(0, 1)),
         base_patches=729,
         tile_patches=400,
-        grids=grids(1 if by_pixels else 2, draw(st.integers(2, 40))),
+        grids=list_canvases(grids(1, most), tile_size) if by_pixels else grid_aspects(tile_size, 2, most),
+        always_cut=by_pixels,
     )
     size = (2 * tile_size, 2 * tile_size)
     if by_pixels:

@@ -13,15 +13,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from vlm_operator.sizing.tokens.canvases import Canvases, Grid
 from vlm_operator.sizing.tokens.limits import check_size
-from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal, image_tokens
 from vlm_operator.units import ceil_div
 
 _SCALES_ABOVE: Final = 1.1
 """What is left is scaled down if its sides are on average this many times those of the tiles allowed."""
-
-Grid = tuple[int, int]
-"""(columns, rows), of tiles or of tokens."""
 
 
 class AnyresShape(NamedTuple):
@@ -32,7 +30,7 @@ class AnyresShape(NamedTuple):
         tile_tokens: Tokens along a side of a tile.
         overview_tokens: Tokens of the overview.
         view_patches: Patches of a tile, and of the overview, through the tower.
-        canvases: Tiles of each canvas, smallest canvas first.
+        canvases: The canvases in tiles.
         counted_tiles: Tiles that the engine's count scales down to; None: it does not scale.
         model_tiles: Tiles that the model scales down to; None: it does not scale.
     """
@@ -41,7 +39,7 @@ class AnyresShape(NamedTuple):
     tile_tokens: int
     overview_tokens: int
     view_patches: int
-    canvases: tuple[Grid, ...]
+    canvases: Canvases
     counted_tiles: int | None = None
     model_tiles: int | None = None
 
@@ -85,59 +83,42 @@ class Anyres(ImageRule):
 
 def measure(width: int, height: int, shape: AnyresShape) -> ImageTokens:
     """Return what the engine counts for an image of ``width`` x ``height`` pixels."""
-    grid = _choose(width, height, shape)
-    columns, rows = _scale_down(_cut_padding(width, height, grid, shape.tile_tokens), shape, shape.counted_tiles)
-    tokens = shape.overview_tokens + rows * (columns + 1)
-    views = grid[0] * grid[1] + 1
-    return ImageTokens(tokens, tokens, tokens, views * shape.view_patches, tiles=views, grid=grid)
+    grid = shape.canvases.choose(width, height)
+    left = _cut_padding(width, height, grid, shape.tile_tokens)
+    return _assemble(grid, _scale_down(left, shape, shape.counted_tiles), shape)
 
 
 @lru_cache(maxsize=65536)
 def _count(width: int, height: int, shape: AnyresShape) -> ImageTokens | TokenRefusal:
-    return check_size(width, height) or _refuse_mismatch(width, height, shape) or measure(width, height, shape)
+    refusal = check_size(width, height)
+    if refusal is not None:
+        return refusal
+    grid = shape.canvases.choose(width, height)
+    left = _cut_padding(width, height, grid, shape.tile_tokens)
+    counted = _scale_down(left, shape, shape.counted_tiles)
+    if shape.counted_tiles != shape.model_tiles:
+        made = _scale_down(left, shape, shape.model_tiles)
+        if counted != made:
+            return _refuse_mismatch((width, height), counted, made, shape)
+    return _assemble(grid, counted, shape)
 
 
-def _refuse_mismatch(width: int, height: int, shape: AnyresShape) -> TokenRefusal | None:
+def _assemble(grid: Grid, left: Grid, shape: AnyresShape) -> ImageTokens:
+    """Return the count for tiles on ``grid`` of which ``left`` (columns, rows) of tokens are left."""
+    columns, rows = left
+    tokens = shape.overview_tokens + rows * (columns + 1)
+    views = grid[0] * grid[1] + 1
+    return image_tokens(tokens, tokens, tokens, views * shape.view_patches, tiles=views, grid=grid)
+
+
+def _refuse_mismatch(size: tuple[int, int], counted: Grid, made: Grid, shape: AnyresShape) -> TokenRefusal:
     """Return why the request would fail: the engine's count and the model scale down to different sizes."""
-    if shape.counted_tiles == shape.model_tiles:
-        return None
-    left = _cut_padding(width, height, _choose(width, height, shape), shape.tile_tokens)
-    counted, made = (_scale_down(left, shape, tiles) for tiles in (shape.counted_tiles, shape.model_tiles))
-    if counted == made:
-        return None
     return TokenRefusal(
         reason="PlaceholderMismatch",
-        message=f"image size {width}x{height}: the engine counts {counted[0]}x{counted[1]} patches for its tiles, but "
-        f"the model scales images of more than about {shape.model_tiles} tiles down, here to {made[0]}x{made[1]}, and "
-        "the request would fail; scale the image down before it is sent",
+        message=f"image size {size[0]}x{size[1]}: the engine counts {counted[0]}x{counted[1]} patches for its tiles, "
+        f"but the model scales images of more than about {shape.model_tiles} tiles down, here to {made[0]}x{made[1]}, "
+        "and the request would fail; scale the image down before it is sent",
     )
-
-
-def _choose(width: int, height: int, shape: AnyresShape) -> Grid:
-    """Return the tiles of the canvas that keeps most pixels of the image.
-
-    Of equals the smallest canvas wins, and of equally large ones the one that the checkpoint lists first. The larger
-    the scale, the more pixels are kept, so those that keep as many as the largest scale are all equals.
-    """
-    scales = [
-        x if (x := across / width) < (y := down / height) else y
-        for across, down in _to_pixels(shape.canvases, shape.tile_size)
-    ]
-    largest = max(scales)
-    if largest >= 1:
-        return next(grid for grid, scale in zip(shape.canvases, scales, strict=True) if scale >= 1)
-    most = int(width * largest) * int(height * largest)
-    return next(
-        grid
-        for grid, scale in zip(shape.canvases, scales, strict=True)
-        if int(width * scale) * int(height * scale) == most
-    )
-
-
-@lru_cache(maxsize=256)
-def _to_pixels(canvases: tuple[Grid, ...], tile_size: int) -> tuple[tuple[int, int], ...]:
-    """Return the (width, height) in pixels of each canvas."""
-    return tuple((columns * tile_size, rows * tile_size) for columns, rows in canvases)
 
 
 def _cut_padding(width: int, height: int, grid: Grid, tile_tokens: int) -> Grid:
@@ -174,7 +155,7 @@ def _largest(shape: AnyresShape) -> tuple[tuple[int, int], int]:
 def _filling_sizes(shape: AnyresShape) -> Iterator[tuple[int, int]]:
     """Yield the longest images that fill one side of a canvas and leave 0, 1, 2, ... patches along the other."""
     tile, tokens = shape.tile_size, shape.tile_tokens
-    for columns, rows in shape.canvases:
+    for columns, rows in shape.canvases.grids:
         across, down = columns * tile, rows * tile
         yield across, down
         for patches in range(columns * tokens):

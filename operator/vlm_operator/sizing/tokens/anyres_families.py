@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from vlm_operator.sizing.tokens import reading
-from vlm_operator.sizing.tokens.anyres import Anyres, AnyresShape, Grid, measure
+from vlm_operator.sizing.tokens.anyres import Anyres, AnyresShape, measure
+from vlm_operator.sizing.tokens.canvases import Grid, list_canvases
 from vlm_operator.sizing.tokens.types import ImageRule
 
 _TOWERS: Final = {"clip_vision_model": 1, "siglip_vision_model": 0}
@@ -112,7 +113,7 @@ def _read_shape(source: reading.Source, defaults: _Defaults) -> AnyresShape:
         tile_tokens=side,
         overview_tokens=side**2,
         view_patches=side**2,
-        canvases=tuple(sorted(canvases, key=lambda grid: grid[0] * grid[1])),
+        canvases=list_canvases(canvases, tile_size),
     )
 
 

@@ -17,7 +17,15 @@ from typing import ClassVar, Final, NamedTuple
 
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.limits import check_size
-from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import (
+    Cap,
+    ImageRule,
+    ImageTokens,
+    MaximumTokens,
+    Part,
+    TokenRefusal,
+    image_tokens,
+)
 
 _TAGS: Final = 2
 _SPARK_DUMMY: Final = (448, 448)
@@ -158,7 +166,7 @@ def _measure(width: int, height: int, shape: AspectShape) -> ImageTokens:
 
 def _tokens(columns: int, rows: int, shape: AspectShape) -> ImageTokens:
     tokens, unit = columns * rows, shape.unit
-    return ImageTokens(
+    return image_tokens(
         tokens,
         tokens + _TAGS,
         tokens + _TAGS,

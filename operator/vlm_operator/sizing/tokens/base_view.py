@@ -11,12 +11,22 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from vlm_operator.sizing.tokens import caps, reading
+from vlm_operator.sizing.tokens.aspects import Aspects
+from vlm_operator.sizing.tokens.canvases import Canvases, list_canvases
 from vlm_operator.sizing.tokens.limits import check_size
-from vlm_operator.sizing.tokens.tile_grids import closest_grid, grids
-from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.tile_grids import grid_aspects
+from vlm_operator.sizing.tokens.types import (
+    Cap,
+    ImageRule,
+    ImageTokens,
+    MaximumTokens,
+    Part,
+    TokenRefusal,
+    image_tokens,
+)
 
 _SEPARATOR: Final = 1
 _OCR_BASE: Final = 1024
@@ -26,13 +36,14 @@ _OCR_DOWNSAMPLE: Final = 4
 _OCR_LEAST_TILES: Final = 2
 _OCR_IGNORED: Final = frozenset({"base_size", "image_size", "strategy", "patch_size", "downsample_ratio"})
 
-Choice = Literal["kept_pixels", "aspect"]
-
 
 class BaseViewShape(NamedTuple):
-    """What the count depends on; ``grids`` are (columns, rows) in the order in which the engine tries them."""
+    """What the count depends on.
 
-    choice: Choice
+    ``grids`` chooses the tiles, None where images are not cut. ``always_cut`` tells whether small images have tiles
+    too, which the base view is then one of.
+    """
+
     base_size: int
     tile_size: int
     base_side: int
@@ -40,7 +51,8 @@ class BaseViewShape(NamedTuple):
     row_end: int
     base_patches: int
     tile_patches: int
-    grids: tuple[tuple[int, int], ...]
+    grids: Canvases | Aspects | None
+    always_cut: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +69,7 @@ class BaseView(ImageRule):
     def maximum(self) -> MaximumTokens:
         """Return the largest image; the engine's dummy of the OCR models has fewer tokens than a long image."""
         shape = self.shape
-        columns, rows = max(shape.grids, key=lambda grid: _tile_tokens(grid, shape), default=(1, 1))
+        columns, rows = max(shape.grids.grids if shape.grids else ((1, 1),), key=lambda grid: _tile_tokens(grid, shape))
         size = (columns * shape.tile_size, rows * shape.tile_size)
         dummy = _measure(*self.dummy_size, shape)
         return MaximumTokens(
@@ -97,18 +109,18 @@ class SwitchedBaseView(FixedDummyBaseView):
     @property
     def cap(self) -> Cap:
         """The switch: with it off, the base view is all."""
-        on = bool(self.shape.grids)
+        on = self.shape.grids is not None
         return Cap(name="crop_mode", value=on, tighter=(False,) if on else ())
 
     def with_cap(self, value: int) -> "SwitchedBaseView":
         """Return the rule with tiles (true) or without (false)."""
         settings = caps.with_kwarg(self.settings, ("crop_mode",), {"crop_mode": bool(value)})
-        return replace(self, settings=settings, shape=self.shape._replace(grids=self.shape.grids if value else ()))
+        return replace(self, settings=settings, shape=self.shape._replace(grids=self.shape.grids if value else None))
 
     def kept_pixels(self, width: int, height: int) -> int:
         """Return the area of the tiles, or that of the image inside the padded base view where it is more."""
         shape = self.shape
-        columns, rows = _choose(width, height, shape) if _is_cut(width, height, shape) else (0, 0)
+        columns, rows = _choose(width, height, shape) or (0, 0)
         inside = shape.base_size**2 * min(width, height) // max(width, height)
         return max(columns * rows * shape.tile_size**2, inside)
 
@@ -134,7 +146,6 @@ def build_deepseek_vl2(source: reading.Source) -> ImageRule:
             f"candidate_resolutions has an edge that is no multiple of {tile_size}, the first candidate's; correct it",
         )
     shape = BaseViewShape(
-        choice="kept_pixels",
         base_size=tile_size,
         tile_size=tile_size,
         base_side=side,
@@ -142,7 +153,10 @@ def build_deepseek_vl2(source: reading.Source) -> ImageRule:
         row_end=1,
         base_patches=patches**2,
         tile_patches=patches**2,
-        grids=tuple((width // tile_size, height // tile_size) for width, height in candidates),
+        grids=list_canvases(
+            tuple((width // tile_size, height // tile_size) for width, height in candidates), tile_size
+        ),
+        always_cut=True,
     )
     # The engine reads the configuration's candidates as (height, width).
     sizes = [(second, first) for first, second in profiled]
@@ -166,7 +180,7 @@ def build_deepseek_ocr(source: reading.Source, *, tile_size: int, row_end: int) 
         settings=source.settings,
         model_id=source.model_id,
         ignored_settings=_ignored(given, _OCR_IGNORED),
-        shape=_ocr_shape(tile_size, row_end, grids(_OCR_LEAST_TILES, shipped["max_crops"])),
+        shape=_ocr_shape(tile_size, row_end, grid_aspects(tile_size, _OCR_LEAST_TILES, shipped["max_crops"])),
         dummy_size=(2 * tile_size, 2 * tile_size),
     )
 
@@ -182,15 +196,14 @@ def build_unlimited_ocr(source: reading.Source) -> ImageRule:
         settings=source.settings,
         model_id=source.model_id,
         ignored_settings=_ignored(given, ignored),
-        shape=_ocr_shape(tile_size, 1, grids(_OCR_LEAST_TILES, most_tiles) if cut else ()),
+        shape=_ocr_shape(tile_size, 1, grid_aspects(tile_size, _OCR_LEAST_TILES, most_tiles) if cut else None),
         dummy_size=(tile_size, tile_size * most_tiles),
     )
 
 
-def _ocr_shape(tile_size: int, row_end: int, candidates: tuple[tuple[int, int], ...]) -> BaseViewShape:
+def _ocr_shape(tile_size: int, row_end: int, grids: Aspects | None) -> BaseViewShape:
     base, tile = _OCR_BASE // _OCR_PATCH, tile_size // _OCR_PATCH
     return BaseViewShape(
-        choice="aspect",
         base_size=_OCR_BASE,
         tile_size=tile_size,
         base_side=base // _OCR_DOWNSAMPLE,
@@ -198,7 +211,8 @@ def _ocr_shape(tile_size: int, row_end: int, candidates: tuple[tuple[int, int], 
         row_end=row_end,
         base_patches=base**2,
         tile_patches=tile**2,
-        grids=candidates,
+        grids=grids,
+        always_cut=False,
     )
 
 
@@ -231,7 +245,7 @@ def _count(width: int, height: int, shape: BaseViewShape) -> ImageTokens | Token
 
 def _check_padding(width: int, height: int, base_size: int) -> TokenRefusal | None:
     """Return why the image cannot be padded to the base view: scaled down, no pixel of its short side is left."""
-    long, short = max(width, height), min(width, height)
+    long, short = (width, height) if width > height else (height, width)
     if round(short / long * base_size) > 0:
         return None
     return TokenRefusal(
@@ -244,18 +258,18 @@ def _check_padding(width: int, height: int, base_size: int) -> TokenRefusal | No
 
 def _measure(width: int, height: int, shape: BaseViewShape) -> ImageTokens:
     base = _base_tokens(shape)
-    if not _is_cut(width, height, shape):
-        return ImageTokens(base, base, base, shape.base_patches, tiles=0, grid=(1, 1))
-    columns, rows = _choose(width, height, shape)
-    tiles = columns * rows
-    tokens = base + _tile_tokens((columns, rows), shape)
-    return ImageTokens(
+    grid = _choose(width, height, shape)
+    if grid is None:
+        return image_tokens(base, base, base, shape.base_patches, tiles=0, grid=(1, 1))
+    tiles = grid[0] * grid[1]
+    tokens = base + _tile_tokens(grid, shape)
+    return image_tokens(
         tokens,
         tokens,
         tokens,
         shape.base_patches + tiles * shape.tile_patches,
-        tiles=tiles + (shape.choice == "kept_pixels"),
-        grid=(columns, rows),
+        tiles=tiles + shape.always_cut,
+        grid=grid,
     )
 
 
@@ -268,31 +282,8 @@ def _tile_tokens(grid: tuple[int, int], shape: BaseViewShape) -> int:
     return rows * shape.tile_side * (columns * shape.tile_side + shape.row_end)
 
 
-def _is_cut(width: int, height: int, shape: BaseViewShape) -> bool:
-    return shape.choice == "kept_pixels" or (bool(shape.grids) and max(width, height) > shape.tile_size)
-
-
-def _choose(width: int, height: int, shape: BaseViewShape) -> tuple[int, int]:
-    if shape.choice == "aspect":
-        return closest_grid(width, height, shape.tile_size, shape.grids)
-    return _most_kept(width, height, shape.tile_size, shape.grids)
-
-
-def _most_kept(width: int, height: int, tile_size: int, candidates: tuple[tuple[int, int], ...]) -> tuple[int, int]:
-    """Return the grid that keeps most of the image's pixels, the first of the smallest of equals."""
-    area = width * height
-    best, most, least_waste = candidates[0], 0, math.inf
-    for grid, wide, high in _canvases(tile_size, candidates):
-        scale = min(wide / width, high / height)
-        kept = min(int(width * scale) * int(height * scale), area)
-        if kept >= most:
-            waste = wide * high - kept
-            if kept > most or waste < least_waste:
-                best, most, least_waste = grid, kept, waste
-    return best
-
-
-@lru_cache(maxsize=64)
-def _canvases(tile_size: int, candidates: tuple[tuple[int, int], ...]) -> tuple[tuple[tuple[int, int], int, int], ...]:
-    """Return each grid with its width and height in pixels."""
-    return tuple((grid, grid[0] * tile_size, grid[1] * tile_size) for grid in candidates)
+def _choose(width: int, height: int, shape: BaseViewShape) -> tuple[int, int] | None:
+    """Return (columns, rows) of the tiles, None where the base view is all."""
+    if shape.grids is None or not (shape.always_cut or width > shape.tile_size or height > shape.tile_size):
+        return None
+    return shape.grids.choose(width, height)

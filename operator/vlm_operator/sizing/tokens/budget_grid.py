@@ -22,7 +22,15 @@ from vlm_operator.sizing.tokens import caps
 from vlm_operator.sizing.tokens.largest_grid import Limits, largest_image
 from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS, check_size
 from vlm_operator.sizing.tokens.native_grid import MAX_ASPECT
-from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import (
+    Cap,
+    ImageRule,
+    ImageTokens,
+    MaximumTokens,
+    Part,
+    TokenRefusal,
+    image_tokens,
+)
 from vlm_operator.units import ceil_div
 
 Small = Literal["as_is", "whole", "height_then_width", "rounded_up", "clamped"]
@@ -186,7 +194,7 @@ def _measure(width: int, height: int, shape: BudgetShape) -> ImageTokens:
     columns, rows = fit_budget(width, height, shape)
     squares, unit = columns * rows, shape.unit
     tokens = squares + rows * shape.row_end + shape.ends
-    return ImageTokens(
+    return image_tokens(
         tokens,
         tokens + shape.tags if shape.tags_inside else tokens,
         tokens + shape.tags,

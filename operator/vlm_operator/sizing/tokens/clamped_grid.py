@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from vlm_operator.sizing.tokens import reading
 from vlm_operator.sizing.tokens.limits import check_size
 from vlm_operator.sizing.tokens.native_grid import MAX_ASPECT, most_tokens_size
-from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal, image_tokens
 
 _TAGS: Final = 2
 _MIN_PIXELS: Final = 448 * 448
@@ -116,7 +116,7 @@ def _measure(width: int, height: int, shape: ClampedGridShape) -> ImageTokens:
     columns, rows = wide // shape.unit, high // shape.unit
     patches = columns * rows * shape.hidden_stride**2
     tokens = patches // shape.hidden_stride**2 // shape.temporal_patch_size + _TAGS
-    return ImageTokens(tokens, tokens, tokens, patches, resized=(wide, high), grid=(columns, rows))
+    return image_tokens(tokens, tokens, tokens, patches, resized=(wide, high), grid=(columns, rows))
 
 
 def resize(width: int, height: int, unit: int) -> tuple[int, int]:

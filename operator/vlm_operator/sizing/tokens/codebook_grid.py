@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 
 from vlm_operator.sizing.tokens import reading
 from vlm_operator.sizing.tokens.budget_grid import BudgetShape, RootBudgetGrid, Start
-from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal, image_tokens
 
 _UNIT: Final = 8
 """Side of a code in pixels, which the processor fixes; its resize reads ``spatial_factor``."""
@@ -39,8 +39,7 @@ class CodebookGrid(ImageRule):
             return counted
         codes, _, _, squares, resized, _, grid = counted
         total = codes + _MARKS + _digits(counted)
-        # By position: replacing fields costs as much as the whole count.
-        return ImageTokens(codes, total, total, squares, resized, None, grid)
+        return image_tokens(codes, total, total, squares, resized, None, grid)
 
     def maximum(self) -> MaximumTokens:
         """Return the largest image; the engine's own is a square at the limit."""

@@ -14,7 +14,15 @@ from typing import Final, NamedTuple
 
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.limits import check_size
-from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import (
+    Cap,
+    ImageRule,
+    ImageTokens,
+    MaximumTokens,
+    Part,
+    TokenRefusal,
+    image_tokens,
+)
 from vlm_operator.units import ceil_div
 
 _INDICATORS: Final = 3
@@ -168,7 +176,7 @@ def _measure(width: int, height: int, shape: CoveringShape) -> ImageTokens:
     tiles = columns * rows
     views = tiles + (tiles > 1)
     tokens = views * shape.tokens_per_tile + _INDICATORS + tiles - 1
-    return ImageTokens(tokens, tokens, tokens, views * shape.patches_per_tile, tiles=views, grid=(columns, rows))
+    return image_tokens(tokens, tokens, tokens, views * shape.patches_per_tile, tiles=views, grid=(columns, rows))
 
 
 def _choose(width: int, height: int, shape: CoveringShape) -> tuple[int, int]:

@@ -16,7 +16,15 @@ from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.fixed import Fixed
 from vlm_operator.sizing.tokens.limits import check_size
 from vlm_operator.sizing.tokens.tiles_processor import read_flat
-from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import (
+    Cap,
+    ImageRule,
+    ImageTokens,
+    MaximumTokens,
+    Part,
+    TokenRefusal,
+    image_tokens,
+)
 from vlm_operator.units import ceil_div
 
 _TAGS_PER_VIEW: Final = 2
@@ -172,7 +180,7 @@ def _measure(grid: tuple[int, int], shape: EdgeTileShape) -> ImageTokens:
     views = tiles + 1 if tiles > 1 else 1
     embed = views * shape.tokens_per_tile
     prompt = embed + views * _TAGS_PER_VIEW + (rows if tiles > 1 else 0) + 1
-    return ImageTokens(
+    return image_tokens(
         embed_tokens=embed,
         placeholder_length=prompt,
         prompt_tokens=prompt,

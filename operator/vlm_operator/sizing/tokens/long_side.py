@@ -13,7 +13,15 @@ from typing import ClassVar, Final, NamedTuple
 from vlm_operator.sizing.tokens import caps
 from vlm_operator.sizing.tokens.limits import check_size
 from vlm_operator.sizing.tokens.native_grid import MAX_ASPECT
-from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import (
+    Cap,
+    ImageRule,
+    ImageTokens,
+    MaximumTokens,
+    Part,
+    TokenRefusal,
+    image_tokens,
+)
 
 SHORT_SIDE: Final = 112
 MAX_PIXELS: Final = 12_845_056
@@ -107,7 +115,7 @@ def _count(width: int, height: int, shape: LongSideShape) -> ImageTokens | Token
 def _measure(width: int, height: int, shape: LongSideShape) -> ImageTokens:
     columns, rows = fit_long_side(width, height, shape)
     tokens, unit = columns * rows, shape.unit
-    return ImageTokens(
+    return image_tokens(
         tokens,
         tokens + _TAGS,
         tokens + _TAGS,

@@ -19,7 +19,15 @@ from typing import Literal, NamedTuple
 
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.limits import check_size
-from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import (
+    Cap,
+    ImageRule,
+    ImageTokens,
+    MaximumTokens,
+    Part,
+    TokenRefusal,
+    image_tokens,
+)
 from vlm_operator.units import ceil_div
 
 Rounding = Literal["floor", "nearest"]
@@ -188,7 +196,7 @@ def _count(width: int, height: int, shape: EdgeShape) -> ImageTokens | TokenRefu
     columns, rows = _grid(width, height, shape)
     tokens = columns * rows
     length = tokens + rows if shape.row_breaks else tokens
-    return ImageTokens(
+    return image_tokens(
         tokens,
         length,
         length,

@@ -16,7 +16,15 @@ from typing import Any, ClassVar, Final, NamedTuple
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.largest_grid import Limits, largest_image
 from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS, check_size
-from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import (
+    Cap,
+    ImageRule,
+    ImageTokens,
+    MaximumTokens,
+    Part,
+    TokenRefusal,
+    image_tokens,
+)
 from vlm_operator.units import ceil_div
 
 MAX_ASPECT: Final = 200
@@ -189,8 +197,7 @@ def _count(width: int, height: int, shape: GridShape) -> ImageTokens | TokenRefu
 def _measure(width: int, height: int, shape: GridShape) -> ImageTokens:
     columns, rows = fit_grid(width, height, shape)
     tokens, unit = columns * rows, shape.unit
-    # By position: naming the fields costs a fifth of the whole count.
-    return ImageTokens(
+    return image_tokens(
         tokens,
         tokens,
         tokens + shape.tags,

@@ -6,9 +6,7 @@ case. Tokens of a view = start + rows x (columns + row end) + end. Molmo embeds 
 marks as well. Source: the engine's processing information for both, and ``Molmo2ImageProcessor`` of ``transformers``.
 """
 
-import math
 from array import array
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -16,7 +14,16 @@ from typing import Any, Final, NamedTuple
 
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.limits import check_size
-from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.tile_grids import tightest_grid
+from vlm_operator.sizing.tokens.types import (
+    Cap,
+    ImageRule,
+    ImageTokens,
+    MaximumTokens,
+    Part,
+    TokenRefusal,
+    image_tokens,
+)
 from vlm_operator.units import ceil_div
 
 _TAGS: Final = 2
@@ -275,7 +282,7 @@ def _assemble(columns: int, rows: int, shape: CropShape) -> ImageTokens:
     pooled = overview_wide * overview_high + wide * high
     total = pooled + overview_high * shape.overview_row_end + high * shape.row_end + 2 * _TAGS
     crops = columns * rows + 1
-    return ImageTokens(
+    return image_tokens(
         total if shape.embeds_marks else pooled,
         total,
         total,
@@ -294,23 +301,9 @@ def choose_grid(width: int, height: int, shape: CropShape) -> tuple[int, int]:
     high, wide = height - shape.margin, width - shape.margin
     if high < 0 or wide < 0:
         return 1, 1
-    along_height, along_width = _scales(high, shape), _scales(wide, shape)
-    # Scales grow along either side, so the fewest crops that do not shrink a side are also the tightest.
-    columns, rows = bisect_left(along_width, 1) + 1, bisect_left(along_height, 1) + 1
-    most = shape.max_crops
-    if columns * rows <= most:
-        return columns, rows
-    largest = max(min(along_height[n - 1], along_width[most // n - 1]) for n in range(1, most + 1))
-    return bisect_left(along_width, largest) + 1, bisect_left(along_height, largest) + 1
-
-
-def _scales(side: int, shape: CropShape) -> list[float]:
-    """Return the scale along 1, 2, ... ``max_crops`` crops, in single precision."""
-    if not side:
-        return [math.inf] * shape.max_crops
-    (rounded,) = array("f", [side])
-    along = range(shape.window, (shape.max_crops + 1) * shape.window, shape.window)
-    return array("f", [pixels / rounded for pixels in along]).tolist()
+    # A side of nothing but margins is enlarged without end, as good as one of a pixel.
+    rounded_wide, rounded_high = array("f", [wide or 1, high or 1])
+    return tightest_grid(rounded_wide, rounded_high, shape.window, shape.max_crops, single=True)
 
 
 @lru_cache(maxsize=64)

@@ -16,7 +16,15 @@ from typing import ClassVar, Final, NamedTuple
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.aspect_grid import squarest_rows
 from vlm_operator.sizing.tokens.limits import check_size
-from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import (
+    Cap,
+    ImageRule,
+    ImageTokens,
+    MaximumTokens,
+    Part,
+    TokenRefusal,
+    image_tokens,
+)
 from vlm_operator.units import ceil_div
 
 _TAGS: Final = 2
@@ -131,7 +139,7 @@ def _measure(width: int, height: int, shape: CanvasShape) -> ImageTokens:
     columns, rows = fit_canvas(width, height, shape)
     unit, expand = shape.unit, shape.expand
     tokens = columns * rows * expand**2
-    return ImageTokens(
+    return image_tokens(
         tokens,
         tokens,
         tokens + _TAGS,

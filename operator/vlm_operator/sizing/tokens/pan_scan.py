@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from vlm_operator.sizing.tokens import reading
 from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS, check_size
-from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal, image_tokens
 from vlm_operator.units import ceil_div
 
 _WRAPPING: Final = 4
@@ -116,7 +116,7 @@ def _measure(width: int, height: int, shape: PanScanShape) -> ImageTokens:
     views = crops + 1
     embed = views * shape.tokens_per_view
     length = embed + views * _WRAPPING + (_SENTENCE + crops if crops else 0)
-    return ImageTokens(
+    return image_tokens(
         embed_tokens=embed,
         placeholder_length=length,
         prompt_tokens=length,

@@ -15,7 +15,15 @@ from typing import Any, Final, NamedTuple
 
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS, check_size
-from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import (
+    Cap,
+    ImageRule,
+    ImageTokens,
+    MaximumTokens,
+    Part,
+    TokenRefusal,
+    image_tokens,
+)
 from vlm_operator.units import ceil_div
 
 _TAGS: Final = 4
@@ -197,7 +205,7 @@ def _measure(width: int, height: int, shape: PatchLimitShape) -> ImageTokens:
     columns, rows = ceil_div(wide, unit), ceil_div(high, unit)
     tokens = columns * rows
     around = _TAGS + (_size_tokens(width, height) if shape.names_size else 0)
-    return ImageTokens(
+    return image_tokens(
         tokens,
         tokens + around if shape.names_size else tokens,
         tokens + around,

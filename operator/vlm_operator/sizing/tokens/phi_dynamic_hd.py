@@ -12,9 +12,17 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from vlm_operator.sizing.tokens import caps, reading
+from vlm_operator.sizing.tokens.aspects import Aspects, list_aspects
 from vlm_operator.sizing.tokens.limits import check_size
-from vlm_operator.sizing.tokens.tile_grids import closest_grid
-from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import (
+    Cap,
+    ImageRule,
+    ImageTokens,
+    MaximumTokens,
+    Part,
+    TokenRefusal,
+    image_tokens,
+)
 from vlm_operator.units import ceil_div
 
 _TOWER: Final = "siglip-so400m-patch14-448"
@@ -132,7 +140,7 @@ def _measure(width: int, height: int, max_tiles: int) -> ImageTokens:
     down = _to_tokens(fitted.rows * _TILE, fitted.height)
     tokens = down * (across + 1) + _OVERVIEW_SIDE * (_OVERVIEW_SIDE + 1) + 1
     views = fitted.columns * fitted.rows + 1
-    return ImageTokens(
+    return image_tokens(
         tokens, tokens, tokens, views * (_TILE // _PATCH) ** 2, tiles=views, grid=(fitted.columns, fitted.rows)
     )
 
@@ -146,7 +154,7 @@ def _to_tokens(side: int, filled: int) -> int:
 def _fit(width: int, height: int, max_tiles: int) -> _Fitted:
     columns, rows = ceil_div(width, _TILE), ceil_div(height, _TILE)
     if columns * rows > max_tiles:
-        columns, rows = closest_grid(width, height, _TILE, _grids(max_tiles))
+        columns, rows = _grids(max_tiles).choose(width, height)
     across, down = columns * _TILE, rows * _TILE
     if across / width < down / height:
         return _Fitted(columns, rows, across, int(height * (across / width)))
@@ -154,11 +162,11 @@ def _fit(width: int, height: int, max_tiles: int) -> _Fitted:
 
 
 @lru_cache(maxsize=512)
-def _grids(max_tiles: int) -> tuple[tuple[int, int], ...]:
+def _grids(max_tiles: int) -> Aspects:
     """Return all (columns, rows) of up to ``max_tiles`` tiles, fewest tiles first.
 
     The engine sorts a set, so that grids of equally many tiles come in the order in which a set iterates that was
     filled in this order; between two grids equally far from an image's aspect it decides.
     """
     found = {(columns, rows) for columns in range(1, max_tiles + 1) for rows in range(1, max_tiles // columns + 1)}
-    return tuple(sorted(found, key=lambda grid: grid[0] * grid[1]))
+    return list_aspects(tuple(sorted(found, key=lambda grid: grid[0] * grid[1])), _TILE)

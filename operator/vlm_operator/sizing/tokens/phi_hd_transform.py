@@ -15,7 +15,15 @@ from typing import Final, NamedTuple
 
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.limits import check_size
-from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import (
+    Cap,
+    ImageRule,
+    ImageTokens,
+    MaximumTokens,
+    Part,
+    TokenRefusal,
+    image_tokens,
+)
 from vlm_operator.units import ceil_div
 
 _TILE: Final = 336
@@ -129,7 +137,7 @@ def _measure(width: int, height: int, max_tiles: int) -> ImageTokens:
     along, across = scaled.tiles, ceil_div(scaled.short, _TILE)
     columns, rows = (across, along) if width < height else (along, across)
     tokens = (columns * rows + 1) * _TILE_TOKENS + (rows + 1) * _TILE_ROWS + 1
-    return ImageTokens(
+    return image_tokens(
         tokens, tokens, tokens, (max_tiles + 1) * _TILE_PATCHES, tiles=columns * rows + 1, grid=(columns, rows)
     )
 

@@ -17,7 +17,7 @@ from typing import Final
 from vlm_operator.sizing.tokens import reading
 from vlm_operator.sizing.tokens.fixed import Fixed
 from vlm_operator.sizing.tokens.limits import check_size
-from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, Part, TokenRefusal, image_tokens
 from vlm_operator.units import ceil_div
 
 _CROP: Final = 378
@@ -75,7 +75,7 @@ def _count(width: int, height: int) -> ImageTokens | TokenRefusal:
 def _measure(width: int, height: int) -> ImageTokens:
     rows, columns = choose_tiling(height - _MARGINS, width - _MARGINS)
     crops, total = rows * columns + 1, _GRID**2 + 1
-    return ImageTokens(
+    return image_tokens(
         embed_tokens=total,
         placeholder_length=total,
         prompt_tokens=total,

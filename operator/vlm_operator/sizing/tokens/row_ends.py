@@ -22,7 +22,15 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from vlm_operator.sizing.tokens import reading
 from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS, check_size
-from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import (
+    Cap,
+    ImageRule,
+    ImageTokens,
+    MaximumTokens,
+    Part,
+    TokenRefusal,
+    image_tokens,
+)
 
 _ALIGNMENT: Final = 3
 _ENDS: Final = 2
@@ -194,7 +202,7 @@ def _tokens(across: int, down: int, shape: RowShape) -> ImageTokens:
     columns, rows = -(-across // shape.downsample), -(-down // shape.downsample)
     inner = count_grid(columns, rows, paired=shape.paired)
     length = inner + _ALIGNMENT if shape.paired else inner
-    return ImageTokens(
+    return image_tokens(
         columns * rows if shape.paired else inner,
         length,
         length,

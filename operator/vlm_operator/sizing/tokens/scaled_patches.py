@@ -18,7 +18,15 @@ from typing import Any, ClassVar, Final, NamedTuple
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.aspect_grid import squarest_rows
 from vlm_operator.sizing.tokens.limits import check_size
-from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import (
+    Cap,
+    ImageRule,
+    ImageTokens,
+    MaximumTokens,
+    Part,
+    TokenRefusal,
+    image_tokens,
+)
 from vlm_operator.units import ceil_div
 
 _STEP: Final = 1e-5
@@ -226,7 +234,7 @@ def _count(width: int, height: int, shape: PatchShape) -> ImageTokens | TokenRef
 
 def _tokens(columns: int, rows: int, shape: PatchShape) -> ImageTokens:
     tokens, unit = columns * rows, shape.unit
-    return ImageTokens(
+    return image_tokens(
         tokens, tokens, tokens, tokens * shape.merge_size**2, (columns * unit, rows * unit), None, (columns, rows)
     )
 

@@ -13,7 +13,15 @@ from typing import Any, ClassVar, Final, NamedTuple
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS, check_size
 from vlm_operator.sizing.tokens.slices import count_units, slice_grid
-from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import (
+    Cap,
+    ImageRule,
+    ImageTokens,
+    MaximumTokens,
+    Part,
+    TokenRefusal,
+    image_tokens,
+)
 
 _TAGS: Final = 2
 _IMAGE_ID: Final = 3
@@ -159,7 +167,7 @@ def _measure(width: int, height: int, shape: SizedSliceShape) -> ImageTokens:
     units = overview + slices * each
     embed = units * shape.tokens_per_unit
     prompt = embed + (slices + 1) * _TAGS + _IMAGE_ID + max(0, rows - 1)
-    return ImageTokens(
+    return image_tokens(
         embed,
         prompt,
         prompt,

@@ -16,7 +16,15 @@ from typing import ClassVar, Final, NamedTuple
 
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.limits import check_size
-from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import (
+    Cap,
+    ImageRule,
+    ImageTokens,
+    MaximumTokens,
+    Part,
+    TokenRefusal,
+    image_tokens,
+)
 
 _TAGS: Final = 2
 _IMAGE_ID: Final = 3
@@ -153,7 +161,7 @@ def _measure(width: int, height: int, shape: SliceShape) -> ImageTokens:
     prompt = embed + (slices + 1) * _TAGS + max(0, rows - 1) + (_IMAGE_ID if shape.image_id else 0)
     if shape.enclosed and slices:
         prompt += _TAGS
-    return ImageTokens(
+    return image_tokens(
         embed_tokens=embed,
         placeholder_length=prompt,
         prompt_tokens=prompt,

@@ -14,7 +14,15 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.limits import check_size
-from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import (
+    Cap,
+    ImageRule,
+    ImageTokens,
+    MaximumTokens,
+    Part,
+    TokenRefusal,
+    image_tokens,
+)
 
 _TAGS: Final = 2
 _BUDGETS: Final = (70, 140, 280, 560, 1120)
@@ -177,7 +185,7 @@ def _count(width: int, height: int, shape: SoftTokenShape) -> ImageTokens | Toke
             "the image by a pixel",
         )
     unit = shape.patch_size * shape.pooling
-    return ImageTokens(
+    return image_tokens(
         tokens,
         tokens + _TAGS,
         tokens + _TAGS,

@@ -22,7 +22,15 @@ from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.largest_grid import Limits, largest_within_limits
 from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS, check_size
 from vlm_operator.sizing.tokens.native_grid import MAX_ASPECT, most_tokens_size
-from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import (
+    Cap,
+    ImageRule,
+    ImageTokens,
+    MaximumTokens,
+    Part,
+    TokenRefusal,
+    image_tokens,
+)
 from vlm_operator.units import ceil_div
 
 _SETTINGS: Final = ("min_pixels", "max_pixels")
@@ -247,7 +255,7 @@ def _count(width: int, height: int, shape: ThinShape) -> ImageTokens | TokenRefu
 
 def _tokens(columns: int, rows: int, shape: ThinShape) -> ImageTokens:
     tokens, unit = columns * rows, shape.unit
-    return ImageTokens(
+    return image_tokens(
         tokens,
         tokens + shape.tags if shape.tags_inside else tokens,
         tokens + shape.tags,

@@ -1,14 +1,16 @@
 """Which grid of square tiles an image is cut into: the choices that the engine's processors make.
 
-``closest``: the grid whose aspect is nearest to the image's. ``coverage``: the grid that best matches the aspect and
-is not too small. ``fit``: the smallest canvas that the image fits into without shrinking, else the one that shrinks it
-least. Source: the InternVL and Nemotron processors of the engine, the Cohere2Vision, Llama 4 and Mllama image
-processors of ``transformers``.
+``closest``: the grid whose aspect is nearest to the image's (module ``aspects``). ``coverage``: the grid that best
+matches the aspect and is not too small. ``fit``: the smallest canvas that the image fits into without shrinking, else
+the one that shrinks it least. Source: the InternVL and Nemotron processors of the engine, the Cohere2Vision, Llama 4
+and Mllama image processors of ``transformers``.
 """
 
 from array import array
 from functools import lru_cache
 from typing import Final, Literal
+
+from vlm_operator.sizing.tokens.aspects import Aspects, list_aspects
 
 Choice = Literal["single", "closest", "coverage", "fit", "fit_float32", "largest_fit_float32"]
 """``single`` never cuts. Llama 4 compares scales in single precision, which makes more of them equal."""
@@ -20,23 +22,57 @@ _ENOUGH_COVER: Final = 0.6
 def choose_grid(
     choice: Choice, width: int, height: int, tile_size: int, min_tiles: int, max_tiles: int
 ) -> tuple[int, int]:
-    """Return (columns, rows) of the tiles of an image of ``width`` x ``height`` pixels."""
+    """Return (columns, rows) of the tiles of an image of ``width`` x ``height`` pixels; ``fit`` is from one tile on."""
+    if choice == "closest":
+        return grid_aspects(tile_size, min_tiles, max_tiles).choose(width, height)
     if choice == "single":
         return (1, 1)
-    candidates = grids(min_tiles, max_tiles)
-    if choice == "closest":
-        return closest_grid(width, height, tile_size, candidates)
     if choice == "coverage":
         return _best_covering_grid(width, height, _covers(tile_size, min_tiles, max_tiles))
-    canvases = _canvases(tile_size, min_tiles, max_tiles)
-    scales = [x if (x := across / width) < (y := down / height) else y for across, down in canvases]
-    if choice != "fit":
+    single = choice != "fit"
+    return tightest_grid(width, height, tile_size, max_tiles, single=single, largest=choice == "largest_fit_float32")
+
+
+def tightest_grid(
+    width: float, height: float, tile_size: int, max_tiles: int, *, single: bool, largest: bool = False
+) -> tuple[int, int]:
+    """Return (columns, rows) of up to ``max_tiles`` tiles that shrink the image least, of those the fewest tiles.
+
+    Args:
+        width: Pixels.
+        height: Pixels.
+        tile_size: Pixels along a side of a tile.
+        max_tiles: The most tiles.
+        single: Whether scales are compared in single precision, where some tie that differ in double.
+        largest: Whether the image is enlarged as far as it goes; else grids that do not shrink it are equal.
+    """
+    scales = [
+        x if (x := columns * tile_size / width) < (y := rows * tile_size / height) else y
+        for columns, rows in _fullest(max_tiles)
+    ]
+    if single:
         # Rounding a double quotient of such small integers to single precision is the single-precision quotient.
         scales = array("f", scales).tolist()
-    enlarging = [scale for scale in scales if scale >= 1]
-    pick = min if enlarging and choice != "largest_fit_float32" else max
-    # The first of equal scales has the fewest tiles, hence the smallest canvas.
-    return candidates[scales.index(pick(enlarging or scales))]
+    scale = max(scales)
+    if scale > 1 and not largest:
+        scale = 1.0
+    return _fewest(width, tile_size, scale, single=single), _fewest(height, tile_size, scale, single=single)
+
+
+@lru_cache(maxsize=256)
+def _fullest(max_tiles: int) -> tuple[tuple[int, int], ...]:
+    """Return the grids to which neither a row nor a column can be added; one of them has the largest scale."""
+    found = ((columns, max_tiles // columns) for columns in range(1, max_tiles + 1))
+    return tuple((columns, rows) for columns, rows in found if max_tiles // rows == columns)
+
+
+def _fewest(side: float, tile_size: int, scale: float, *, single: bool) -> int:
+    """Return the fewest tiles along ``side`` that keep ``scale``."""
+    tiles = int(scale * side / tile_size)
+    kept = tiles * tile_size / side
+    if single:
+        (kept,) = array("f", [kept])
+    return tiles if kept >= scale else tiles + 1
 
 
 @lru_cache(maxsize=256)
@@ -57,24 +93,10 @@ def grids(min_tiles: int, max_tiles: int) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(found, key=lambda grid: grid[0] * grid[1]))
 
 
-def closest_grid(width: int, height: int, tile_size: int, candidates: tuple[tuple[int, int], ...]) -> tuple[int, int]:
-    """Return the grid closest in aspect ratio; ties go to the later grid if the image has half its area."""
-    aspect = width / height
-    twice_area = 2 * width * height
-    best, nearest = (1, 1), float("inf")
-    for columns, rows in candidates:
-        distance = abs(aspect - columns / rows)
-        if distance < nearest:
-            best, nearest = (columns, rows), distance
-        elif distance == nearest and twice_area > tile_size * tile_size * columns * rows:
-            best = (columns, rows)
-    return best
-
-
 @lru_cache(maxsize=256)
-def _canvases(tile_size: int, min_tiles: int, max_tiles: int) -> tuple[tuple[int, int], ...]:
-    """Return the (width, height) in pixels of each grid."""
-    return tuple((columns * tile_size, rows * tile_size) for columns, rows in grids(min_tiles, max_tiles))
+def grid_aspects(tile_size: int, min_tiles: int, max_tiles: int) -> Aspects:
+    """Return ``grids`` with what the choice of the closest needs."""
+    return list_aspects(grids(min_tiles, max_tiles), tile_size)
 
 
 @lru_cache(maxsize=256)

@@ -15,7 +15,15 @@ from typing import ClassVar, Final, Literal, NamedTuple
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.limits import check_size
 from vlm_operator.sizing.tokens.tile_grids import Choice, choose_grid, grids
-from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import (
+    Cap,
+    ImageRule,
+    ImageTokens,
+    MaximumTokens,
+    Part,
+    TokenRefusal,
+    image_tokens,
+)
 
 _TAGS: Final = 2
 _MOST_TILES: Final = 1000
@@ -208,7 +216,7 @@ def _measure(width: int, height: int, shape: TileShape) -> ImageTokens:
         views += 1
     embed = views * shape.tokens_per_tile
     prompt = embed + _TAGS + views * shape.tags_per_view
-    return ImageTokens(
+    return image_tokens(
         embed_tokens=embed,
         placeholder_length=prompt,
         prompt_tokens=prompt,

@@ -16,7 +16,7 @@ from vlm_operator.sizing.tokens import reading
 from vlm_operator.sizing.tokens.limits import check_size
 from vlm_operator.sizing.tokens.tiles import ListedTiles, largest_grid
 from vlm_operator.sizing.tokens.tiles_internvl import read_shape
-from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal, image_tokens
 
 _TAGS: Final = 2
 _DEFAULT_TILES: Final = 12
@@ -156,7 +156,7 @@ def _measure(width: int, height: int, shape: PatchBudget) -> ImageTokens:
     columns, rows = _fit_context(sides, shape)
     patches = columns * rows
     embed = patches // _MERGE**2
-    return ImageTokens(
+    return image_tokens(
         embed_tokens=embed,
         placeholder_length=embed + _TAGS,
         prompt_tokens=embed + _TAGS,

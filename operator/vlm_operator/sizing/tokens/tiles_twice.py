@@ -14,11 +14,12 @@ from itertools import combinations, pairwise
 from typing import Final
 
 from vlm_operator.sizing.tokens import reading
+from vlm_operator.sizing.tokens.aspects import Aspects, list_aspects
 from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS, check_size
-from vlm_operator.sizing.tokens.tile_grids import closest_grid, grids
+from vlm_operator.sizing.tokens.tile_grids import grid_aspects, grids
 from vlm_operator.sizing.tokens.tiles import Tiles, TileShape
 from vlm_operator.sizing.tokens.tiles_internvl import TILE_KEYS, read_limits, read_shape, refuse_kwargs
-from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal, image_tokens
 
 _TAGS: Final = 2
 _LEAST_IN_SECOND: Final = 3
@@ -88,7 +89,7 @@ def _measure(width: int, height: int, shape: TileShape) -> ImageTokens:
     first, second = _cut_twice(width, height, shape)
     views = _views(first) + _views(second) - 1
     embed = views * shape.tokens_per_tile
-    return ImageTokens(
+    return image_tokens(
         embed_tokens=embed,
         placeholder_length=embed + _TAGS,
         prompt_tokens=embed + _TAGS,
@@ -100,17 +101,18 @@ def _measure(width: int, height: int, shape: TileShape) -> ImageTokens:
 
 def _cut_twice(width: int, height: int, shape: TileShape) -> tuple[tuple[int, int], tuple[int, int]]:
     """Return (columns, rows) of both cuts."""
-    first = closest_grid(width, height, shape.tile_size, grids(1, shape.max_tiles))
-    return first, closest_grid(width, height, shape.tile_size, _second_grids(first, shape.max_tiles))
+    first = grid_aspects(shape.tile_size, 1, shape.max_tiles).choose(width, height)
+    return first, _second_grids(first, shape.tile_size, shape.max_tiles).choose(width, height)
 
 
 @lru_cache(maxsize=4096)
-def _second_grids(first: tuple[int, int], max_tiles: int) -> tuple[tuple[int, int], ...]:
-    return tuple(
+def _second_grids(first: tuple[int, int], tile_size: int, max_tiles: int) -> Aspects:
+    left = tuple(
         (columns, rows)
         for columns, rows in grids(_LEAST_IN_SECOND, max_tiles)
         if first[0] % columns and first[1] % rows
     )
+    return list_aspects(left, tile_size)
 
 
 def _views(grid: tuple[int, int]) -> int:
@@ -142,7 +144,7 @@ def _largest(shape: TileShape) -> tuple[int, int]:
 
 def _sizes(aspect: Fraction, shape: TileShape) -> list[tuple[int, int]]:
     """Return images of ``aspect`` whose area is just above half of each grid that they may be cut into, and a small."""
-    columns, rows = closest_grid(aspect.numerator, aspect.denominator, shape.tile_size, grids(1, shape.max_tiles))
+    columns, rows = grid_aspects(shape.tile_size, 1, shape.max_tiles).choose(aspect.numerator, aspect.denominator)
     same = [x * y for x, y in grids(1, shape.max_tiles) if x * rows == y * columns]
     unit = 2 * aspect.numerator * aspect.denominator
     scales = {1, *(math.isqrt(shape.tile_size**2 * cells // unit) + 1 for cells in (*same, shape.max_tiles))}

@@ -41,6 +41,20 @@ class ImageTokens(NamedTuple):
     grid: tuple[int, int] | None = None
 
 
+def image_tokens(
+    embed_tokens: int,
+    placeholder_length: int,
+    prompt_tokens: int,
+    vit_patches: int,
+    resized: tuple[int, int] | None = None,
+    tiles: int | None = None,
+    grid: tuple[int, int] | None = None,
+) -> ImageTokens:
+    """Return the ``ImageTokens`` of these values in half the time that calling the class takes."""
+    fields = (embed_tokens, placeholder_length, prompt_tokens, vit_patches, resized, tiles, grid)
+    return tuple.__new__(ImageTokens, fields)
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """One term of the sum that makes an image's prompt tokens: ``count`` things of ``tokens`` tokens each.

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from vlm_operator.sizing.tokens import reading
 from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS, check_size
-from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal, image_tokens
 from vlm_operator.units import ceil_div
 
 _MARKER: Final = 1
@@ -117,4 +117,4 @@ def _measure(width: int, height: int, shape: PatchesShape) -> ImageTokens:
         width, height = max(1, math.floor(width * ratio + 0.5)), max(1, math.floor(height * ratio + 0.5))
     columns, rows = width // patch_size + 1, ceil_div(height, patch_size)
     tokens = columns * rows
-    return ImageTokens(tokens, tokens + _MARKER, tokens + _MARKER, tokens, (width, height), None, (columns, rows))
+    return image_tokens(tokens, tokens + _MARKER, tokens + _MARKER, tokens, (width, height), None, (columns, rows))

@@ -17,8 +17,16 @@ from typing import Any, Final, NamedTuple
 
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.limits import check_size
-from vlm_operator.sizing.tokens.tile_grids import closest_grid, grids
-from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.tile_grids import grid_aspects
+from vlm_operator.sizing.tokens.types import (
+    Cap,
+    ImageRule,
+    ImageTokens,
+    MaximumTokens,
+    Part,
+    TokenRefusal,
+    image_tokens,
+)
 from vlm_operator.units import ceil_div
 
 _TAGS: Final = 2
@@ -227,12 +235,12 @@ def _measure(width: int, height: int, shape: ViewShape) -> ImageTokens:
         embed, views, tags = _tile_tokens(shape), 1, _TAGS
     else:
         embed, views, tags = columns * rows, 1, _TAGS
-    return ImageTokens(embed, embed + tags, embed + tags, embed * shape.merge_size**2, tiles=views, grid=grid)
+    return image_tokens(embed, embed + tags, embed + tags, embed * shape.merge_size**2, tiles=views, grid=grid)
 
 
 def _choose_grid(width: int, height: int, shape: ViewShape) -> tuple[int, int]:
     if shape.max_tiles > 1 and _is_large(width, height, shape):
-        return closest_grid(width, height, shape.tile_size, grids(shape.min_tiles, shape.max_tiles))
+        return grid_aspects(shape.tile_size, shape.min_tiles, shape.max_tiles).choose(width, height)
     return 1, 1
 
 

@@ -13,7 +13,15 @@ from typing import ClassVar, Final, NamedTuple
 
 from vlm_operator.sizing.tokens import reading
 from vlm_operator.sizing.tokens.limits import check_size
-from vlm_operator.sizing.tokens.types import Cap, ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal
+from vlm_operator.sizing.tokens.types import (
+    Cap,
+    ImageRule,
+    ImageTokens,
+    MaximumTokens,
+    Part,
+    TokenRefusal,
+    image_tokens,
+)
 
 _OVERVIEW_SIZE: Final = 728
 _OVERVIEW_TOKENS: Final = 169
@@ -123,7 +131,7 @@ def _measure(width: int, height: int, shape: WindowShape) -> ImageTokens:
     embed = _OVERVIEW_TOKENS + windows * _WINDOW_TOKENS
     prompt = embed + (1 + windows) * _TAGS + max(0, rows - 1)
     overview, window = _OVERVIEW_SIZE // shape.patch_size, _WINDOW_SIZE // shape.patch_size
-    return ImageTokens(embed, prompt, prompt, overview**2 + windows * window**2, tiles=windows, grid=(columns, rows))
+    return image_tokens(embed, prompt, prompt, overview**2 + windows * window**2, tiles=windows, grid=(columns, rows))
 
 
 def _scale(width: int, height: int) -> tuple[int, int]:

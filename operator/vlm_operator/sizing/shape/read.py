@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from vlm_operator.sizing.shape.quantisation import apply_quantisation, read_quantisation
 from vlm_operator.sizing.shape.text import FAMILIES, read_text, text_model_type
-from vlm_operator.sizing.shape.types import ModelShape, ShapeRefusal, VisionShape
+from vlm_operator.sizing.shape.types import ModelShape, ShapeRefusal, TextShape, VisionShape
 from vlm_operator.sizing.shape.vision import others, qwen, remote, siglip
 
 _Reader = Callable[[Mapping[str, Any], int], VisionShape]
@@ -105,6 +105,7 @@ def read_shape(architecture: str, config: Mapping[str, Any]) -> ModelShape | Sha
         return quantisation
     try:
         text = read_text(config, 2, quantisation)
+        _check_text(text)
         tower = family.read_vision(config, text.hidden)
     except (KeyError, TypeError, ValueError, IndexError, ArithmeticError, AttributeError) as error:
         return ShapeRefusal(
@@ -122,6 +123,14 @@ def read_shape(architecture: str, config: Mapping[str, Any]) -> ModelShape | Sha
         dtype=_dtype(config),
         quantisation=quantisation,
     )
+
+
+def _check_text(text: TextShape) -> None:
+    """Raise ValueError where sizes contradict each other."""
+    if text.head_dim < 1:
+        raise ValueError(f"hidden_size {text.hidden}, which is less than its {text.heads} heads")
+    if text.experts_per_token > text.experts:
+        raise ValueError(f"{text.experts_per_token} experts per token of {text.experts}")
 
 
 def _sees_both_ways(config: Mapping[str, Any]) -> bool:

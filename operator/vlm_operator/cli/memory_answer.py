@@ -82,6 +82,7 @@ def serve_flags(launched: Launched, asked: Asked) -> str:
         f"--max-num-seqs {request.max_num_seqs}",
         f"--max-num-batched-tokens {request.max_num_batched_tokens}",
         f"--gpu-memory-utilization {request.utilization_percent / 100:.2f}",
+        "--dtype bfloat16",
         f"--kv-cache-dtype {flags.kv_cache_dtype}",
         f'--limit-mm-per-prompt \'{{"audio":0,"image":{flags.images_per_prompt},"video":{flags.videos_per_prompt}}}\'',
         engine_flags(asked.model.rule.settings),

@@ -7,6 +7,9 @@ from vlm_operator.sizing.kv_cache.dtypes import FP8, KNOWN, PACKED, PLAIN, kv_dt
 from vlm_operator.sizing.kv_cache.specs import KVSettings
 from vlm_operator.sizing.shape import ModelShape, StateLayers
 
+SERVED_DTYPE: Final = "bfloat16"
+"""What every plan renders as ``--dtype``, whatever the checkpoint is stored in."""
+
 _FP8_CAPABILITY: Final = (8, 9)
 _FP4_CAPABILITY: Final = (10, 0)
 _EIGHT_BIT_FLOATS: Final = FP8 | {"fp8_per_token_head"}
@@ -30,13 +33,13 @@ def check_kv_cache(shape: ModelShape, settings: KVSettings) -> KVRefusal | None:
     message = ""
     if dtype not in KNOWN:
         message = f"{dtype} has no known size; known are {', '.join(sorted(KNOWN))}"
-    elif dtype in PLAIN and dtype not in {"auto", shape.dtype}:
-        message = f"{dtype} differs from the model's {shape.dtype}; use auto or fp8"
+    elif dtype in PLAIN and dtype not in {"auto", SERVED_DTYPE}:
+        message = f"{dtype} differs from the {SERVED_DTYPE} that the model is served in; use auto or fp8"
     elif dtype not in PLAIN | FP8 and shape.text.latent_attention:
         message = f"{dtype} has no known size for latent attention; use auto or fp8"
     elif (least := _least_capability(dtype)) > settings.capability:
         needs, has = (".".join(map(str, version)) for version in (least, settings.capability))
-        message = f"{dtype} needs compute capability {needs}, the GPU has {has}; use {shape.dtype} or a newer GPU"
+        message = f"{dtype} needs compute capability {needs}, the GPU has {has}; use {SERVED_DTYPE} or a newer GPU"
     if message:
         return KVRefusal(reason="KVCacheDtype", message=f"KV cache: {message}")
     if not settings.hybrid_manager and any(isinstance(layers, StateLayers) for layers in shape.text.kv_layers):

@@ -1,7 +1,7 @@
 """The spec of a VLMDeployment as the user writes it. The CRD is generated from it.
 
-Absent means absent: optional values are None or empty here. Only ``text``, ``output``, ``traffic``, weights
-and ``images.perRequest`` have the engine's default as their value; the CRD carries no defaults, so that the
+Absent means absent: optional values are None or empty here. Only ``text``, ``output``, ``traffic``, weights,
+``images.perRequest`` and ``images.repeatPercent`` have the engine's default as their value; the CRD carries no defaults, so that the
 stored object is what the user wrote. Read by ``planning`` (sizes), ``render`` (pods) and ``controller``;
 parsed by ``validate``.
 """
@@ -26,6 +26,7 @@ Tokens = Annotated[int, whole(1, MAX_TOKENS)]
 Product = Annotated[str, Field(min_length=1, max_length=128)]
 Quantization = Literal["none", "fp8", "int8", "awq", "gptq", "int4", "nvfp4"]
 KVCacheDtype = Literal["auto", "fp8"]
+Argument = Annotated[str, Field(min_length=1, max_length=8192)]
 SecretKey = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._A-Za-z0-9]+$")]
 
 
@@ -162,6 +163,8 @@ class Images(ApiModel):
         unique_by("width", "height"),
     ]
     """sizes are the sizes of the images before any scaling, with their frequency. Required."""
+    repeat_percent: Annotated[int, whole(0, 100)] = 0
+    """repeatPercent is the share of images that were sent shortly before, which caches answer. Default: 0."""
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel="!has(self.perRequest) || self.perRequest.exists(entry, entry.count > 0)",
@@ -195,6 +198,18 @@ class Text(ApiModel):
 
     prompt_tokens: PromptTokens = PromptTokens(p50=300, p99=900)
     """promptTokens is the length of the prompts. Default: p50 300, p99 900."""
+    shared_prefix_tokens: Annotated[int, whole(0, MAX_TOKENS)] = 0
+    """sharedPrefixTokens is how many of these tokens begin every prompt alike (a system prompt). Default: 0."""
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            cel="!has(self.sharedPrefixTokens) || "
+            "self.sharedPrefixTokens <= (has(self.promptTokens) ? self.promptTokens.p50 : 300)",
+            quoted=("sharedPrefixTokens",),
+            message="the shared prefix is longer than promptTokens.p50, of which it is a part; raise p50",
+            field="sharedPrefixTokens",
+            holds=lambda it: it.shared_prefix_tokens <= it.prompt_tokens.p50,
+        ),
+    )
 
 
 class OutputTokens(ApiModel):
@@ -346,6 +361,9 @@ class Engine(ApiModel):
     """version is the vLLM version to plan for and to run. Default: the newest that the catalogue knows."""
     image: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\s]+$")] | None = None
     """image is the container image. Default: vllm/vllm-openai at the version's tag."""
+    extra_args: Annotated[tuple[Argument, ...], Field(max_length=64)] = ()
+    """extraArgs are more arguments of vllm serve, such as --max-num-seqs=64. A flag that decides what fits is obeyed by
+    the plan; one that would make the plan untrue, or that another field is for, is refused. Default: none."""
     env: Annotated[tuple[EnvVar, ...], Field(max_length=64, json_schema_extra=list_map("name")), unique_by("name")] = ()
     """env are environment variables of the server. Default: none beside those of the operator."""
 

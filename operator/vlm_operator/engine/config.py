@@ -6,8 +6,10 @@ context length, batch limits by GPU, dtype, quantization and tensor parallelism 
 ``sizing.legality``.
 """
 
+import difflib
+import json
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -33,6 +35,8 @@ _COMPARE: Final[Mapping[str, tuple[Callable[[Any, Any], bool], str]]] = {
     "le": (operator.le, "at most"),
     "lt": (operator.lt, "below"),
 }
+_FROM_ZERO: Final = {"sse_keep_alive_interval": 2**31 - 1, "seed": 2**32 - 1}
+"""Numbers without bounds of their own that the server (``cli_args.py:559``) or NumPy's generator refuses below zero."""
 _QUANTIZATIONS: Final = {"awq": "auto_awq", "awq_marlin": "auto_awq", "gptq": "auto_gptq", "gptq_marlin": "auto_gptq"}
 """Names that the engine turns into its own."""
 _NO_FLOAT16: Final = ("gemma2", "gemma3", "glm4")
@@ -75,39 +79,65 @@ def resolve_config(
     values: Mapping[str, Any], engine: EngineCard, card: ModelCard, shape: ModelShape, gpu: GpuKind
 ) -> EngineConfig | ConfigRefusal:
     """Return what the engine makes of ``values`` (from ``parse_command_line``) for one model on one GPU kind."""
-    flags = {flag.dest: flag for flag in engine.flags}
+    broken = next(check_settings(values, engine), None)
+    if broken is not None:
+        return ConfigRefusal(message=broken[1])
     try:
-        for dest, value in values.items():
-            if dest in flags:
-                _check_value(flags[dest], value)
         _check_together(values, card)
-        return _resolve(values, card, shape, gpu, {dest: flag.default for dest, flag in flags.items()})
+        return _resolve(values, card, shape, gpu, {flag.dest: flag.default for flag in engine.flags})
     except _Refused as refused:
         return ConfigRefusal(message=str(refused))
 
 
-def _check_value(flag: EngineFlag, value: Any) -> None:
+def check_settings(values: Mapping[str, Any], engine: EngineCard) -> Iterator[tuple[str, str]]:
+    """Yield the dest and the reason of each setting that no model and no GPU would make the engine take."""
+    for flag in engine.flags:
+        message = _refuse_value(flag, values[flag.dest]) if values.get(flag.dest) is not None else ""
+        if message:
+            yield flag.dest, message
+    if values.get("enable_auto_tool_choice") and not values.get("tool_call_parser"):
+        yield "enable_auto_tool_choice", "--enable-auto-tool-choice needs --tool-call-parser"
+    if values.get("enable_log_outputs") and not values.get("enable_log_requests"):
+        yield "enable_log_outputs", "--enable-log-outputs needs --enable-log-requests"
+    for dest, most in _FROM_ZERO.items():
+        number = values.get(dest)
+        if number is not None and not 0 <= number <= most:
+            yield dest, f"--{dest.replace('_', '-')} is {number}, but must be from 0 to {most:,}"
+
+
+def _refuse_value(flag: EngineFlag, value: Any) -> str:
     name = flag.names[0]
-    if flag.known_values and value is not None and value not in flag.known_values:
-        raise _Refused(f"{name} is {value!r}, but must be one of {', '.join(flag.known_values)}")
+    if flag.known_values and value not in flag.known_values:
+        near = difflib.get_close_matches(str(value), flag.known_values, n=1)
+        question = f"; did you mean {near[0]}?" if near else ""
+        return f"{name} is {value!r}, but must be one of {', '.join(flag.known_values)}{question}"
+    if flag.kind == "json" and not _has_form(value, flag.default):
+        form = "a list of texts" if isinstance(flag.default, list) else "an object"
+        return f"{name} is {json.dumps(value)}, but must be {form} in JSON"
     for bound, limit in flag.bounds.items():
         compare, words = _COMPARE[bound]
-        if value is None or isinstance(value, list):
+        if isinstance(value, list):
             continue
         try:
             holds = compare(float(value), limit)
         except (TypeError, ValueError):
             holds = False
         if not holds:
-            raise _Refused(f"{name} is {value}, but must be {words} {limit:g}")
+            return f"{name} is {value}, but must be {words} {limit:g}"
+    return ""
+
+
+def _has_form(value: Any, default: Any) -> bool:
+    """Return whether a JSON value is what its setting holds: a list of texts as the default is, else an object."""
+    if isinstance(default, list):
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return isinstance(value, dict)
 
 
 def _check_together(values: Mapping[str, Any], card: ModelCard) -> None:
     """Refuse combinations that the engine refuses whatever the GPU."""
     if values[MODEL] is None:
         raise _Refused("no model is named; a flag that takes a list swallows a model that follows it: put it first")
-    if values.get("enable_auto_tool_choice") and not values.get("tool_call_parser"):
-        raise _Refused("--enable-auto-tool-choice needs --tool-call-parser")
     if values.get("mm_processor_device") == "cuda":
         raise _Refused("--mm-processor-device cuda is for servers of the encoder alone; leave it at auto")
     if not _experts(card.config):

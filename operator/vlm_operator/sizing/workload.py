@@ -3,7 +3,7 @@
 ``planning.py`` translates the user's spec into these types; everything else in ``sizing`` reads only them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 LatencyMetric = Literal["ttft", "tpot", "request_latency"]
@@ -28,7 +28,10 @@ class ImageCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What arrives: images, text in tokens, and either a request rate or a number of concurrent requests."""
+    """What arrives: images, text in tokens, and either a request rate or a number of concurrent requests.
+
+    ``repeat_percent`` of the images were sent shortly before; ``shared_prefix_tokens`` of every prompt are the same.
+    """
 
     image_sizes: tuple[ImageSize, ...]
     images_per_request: tuple[ImageCount, ...]
@@ -39,6 +42,8 @@ class Workload:
     requests_per_minute: int | None = None
     burst_percent: int = 100
     concurrent_requests: int | None = None
+    repeat_percent: int = 0
+    shared_prefix_tokens: int = 0
 
     @property
     def max_images_per_request(self) -> int:
@@ -53,6 +58,30 @@ class LatencyTarget:
     metric: LatencyMetric
     percentile: int
     seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedFlags:
+    """Flags of the engine that the user sets: a plan takes these very values. None leaves a flag to the search.
+
+    Attributes:
+        utilization_percent: ``--gpu-memory-utilization``.
+        passed: Arguments that change nothing a plan says; they are rendered as they are.
+    """
+
+    tensor_parallel_size: int | None = None
+    max_model_len: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    utilization_percent: int | None = None
+    kv_cache_dtype: str | None = None
+    mm_encoder_tp_mode: Literal["weights", "data"] | None = None
+    passed: tuple[str, ...] = ()
+
+    @property
+    def decides(self) -> bool:
+        """Whether a flag is set that a plan obeys."""
+        return replace(self, passed=()) != AskedFlags()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from vlm_operator.hub.folder import read_folder
 from vlm_operator.hub.types import ModelFiles, SourceRefusal
 from vlm_operator.planning import catalogue_inventory, plan_deployment
 from vlm_operator.render.engine_args import render_engine_args
+from vlm_operator.report.status_plan import plan_status
 from vlm_operator.sizing.plan import NoFit, Plan
 from vlm_operator.sizing.shape import ModelShape, read_shape
 from vlm_operator.sizing.tokens import ImageRule, bind_rule
@@ -248,6 +249,7 @@ def test_the_engine_gets_the_commit_that_was_planned_for() -> None:
     planned = plan(described(AIN, real_files(AIN), _tensors(AIN)))
     assert isinstance(planned, Plan), planned
     assert planned.model_revision == SHA
+    assert plan_status(planned)["plan"]["modelRevision"] == SHA
     spec = make_resource(model={"id": AIN, "revision": "main", "source": "Hub"}).spec
     arguments = render_engine_args(spec, planned)
     assert arguments[0] == AIN

@@ -70,6 +70,8 @@ class PlanStatus(ApiModel):
     """digest identifies the plan: equal digests start equal pods."""
     model: Text | None = None
     """model is the checkpoint that is served."""
+    model_revision: Text | None = None
+    """modelRevision is the commit that is served, where the model hub described it."""
     quantization: Text | None = None
     """quantization is the format of its weights; none means plain."""
     engine_version: Text | None = None

@@ -73,8 +73,8 @@ def plan_digest(plan: Plan) -> str:
         "trustRemoteCode": flags.trust_remote_code,
         "weightsGibibytes": ceil_div(weights, GIB),
     }
-    if plan.model_revision:  # absent where it is unknown, so that older digests stay what they were
-        unreported["modelRevision"] = plan.model_revision
+    if flags.extra_args:
+        unreported["extraArgs"] = flags.extra_args
     return canonical_digest({**_plan_fields(plan), **unreported})
 
 
@@ -129,6 +129,8 @@ def _plan_fields(plan: Plan) -> dict[str, Any]:
         "hostMemory": format_mebibytes(plan.host.memory_bytes),
         "sharedMemory": format_mebibytes(plan.host.shared_memory_bytes),
     }
+    if plan.model_revision:
+        fields["modelRevision"] = plan.model_revision
     return fields | _cap(plan)
 
 

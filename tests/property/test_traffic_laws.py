@@ -49,7 +49,8 @@ class Costs:
     def encode(self, patches: int, pairs: int, images: int) -> float:
         return patches * self.patch + pairs * 1e-12 + images * 1e-5
 
-    def preprocess(self, megapixels: float) -> float:
+    def preprocess(self, megapixels: float, patches: int) -> float:
+        del patches
         return self.megapixel * megapixels
 
     def request(self) -> float:
@@ -82,9 +83,8 @@ def runs(draw: st.DrawFn) -> TrafficRun:
         prefix_caching=draw(st.booleans()),
     )
     clients = draw(st.integers(1, 12))
-    arrivals = draw(
-        st.sampled_from((ClosedLoop(clients=clients, requests=3 * clients), Poisson(rate=draw(st.floats(0.2, 4)))))
-    )
+    loop = ClosedLoop(clients=clients, requests=3 * clients)
+    arrivals = draw(st.one_of(st.just(loop), st.floats(0.2, 4).map(lambda rate: Poisson(rate=rate))))
     mix = RequestMix(
         kinds=(kind,),
         shared_prefix_tokens=draw(st.sampled_from((0, 40))),

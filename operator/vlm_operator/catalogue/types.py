@@ -274,12 +274,13 @@ class LatencyFigures(_Entry):
     front_end: Figure
     elementwise_share: Figure
     weight_only_share: Figure
-    reading_gain: dict[Literal["bf16", "fp8", "fp4"], Figure]
+    reading_share: dict[Literal["bf16", "fp8", "fp4"], Figure]
     multiplying_gain: dict[Literal["bf16", "fp8", "fp4"], Figure]
     kv_gain: Figure
     rank_skew: Figure
     preprocess_image: Figure
     preprocess_megapixel: Figure
+    preprocess_kept_megapixel: Figure
     engines: Annotated[tuple[EngineFigures, ...], Field(min_length=1)]
     without_link: LinkSpeed
     seen_in_runs: tuple[str, ...]

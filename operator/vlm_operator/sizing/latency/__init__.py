@@ -16,13 +16,14 @@ from vlm_operator.sizing.latency.closed import (
     request_seconds,
     requests_per_minute,
 )
-from vlm_operator.sizing.latency.estimate import Estimate, Evidence, with_interval
+from vlm_operator.sizing.latency.estimate import Estimate, Evidence, Quantity, with_interval
 from vlm_operator.sizing.latency.step import Layout, StepModel, decoder_model, step_model
 
 __all__ = [
     "Estimate",
     "Evidence",
     "Layout",
+    "Quantity",
     "Replica",
     "RequestSeconds",
     "RequestWork",

@@ -47,7 +47,7 @@ def preprocess_seconds(replica: Replica, work: RequestWork) -> float:
     images = work.images if work.megapixels else 0
     if not images:
         return replica.costs.request()
-    return images * replica.costs.preprocess(work.megapixels / images) + replica.costs.request()
+    return images * replica.costs.preprocess(work.megapixels / images, work.patches / images) + replica.costs.request()
 
 
 def encode_seconds(replica: Replica, work: RequestWork) -> float:

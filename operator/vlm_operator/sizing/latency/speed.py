@@ -133,13 +133,16 @@ class GpuSpeed:
     def _shares(self, name: NumberFormat) -> tuple[tuple[int, float], ...]:
         """Return the shares of the roofline by rows as they are in the engine.
 
-        Reading gains from kernels that overlap in a captured graph; multiplying loses to what runs beside it.
+        Reading reaches what a captured graph reaches, where kernels overlap, and follows the table's dips from row
+        count to row count; multiplying loses to what runs beside it.
         """
         own = self._table(name)
-        reading, multiplying = self.calibration.reading_gain[own].value, self.calibration.multiplying_gain[own].value
+        table = sorted(self.kernels.gemm[own].items())
+        best = max(share for rows, share in table if rows <= GRAPH_ROWS)
+        reading = self.calibration.reading_share[own].value / best
+        multiplying = self.calibration.multiplying_gain[own].value
         return tuple(
-            (rows, min(1.0, share * (reading if rows <= GRAPH_ROWS else multiplying)))
-            for rows, share in sorted(self.kernels.gemm[own].items())
+            (rows, min(1.0, share * (reading if rows <= GRAPH_ROWS else multiplying))) for rows, share in table
         )
 
     def _table(self, name: NumberFormat) -> TableName:

@@ -3,7 +3,7 @@
 ``StepModel`` is what the traffic simulation and the closed formulas share. All times are seconds on one replica.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from vlm_operator.catalogue.types import LatencyCalibration
 from vlm_operator.sizing.inventory import GpuKind
@@ -54,6 +54,7 @@ class StepModel:
         prefill_fixed: What a step with prefill adds.
         attention: Softmax attention, whole reach first.
         state: Recurrent states of one sequence.
+        patch_pixels: Pixels of one patch of the tower.
     """
 
     speed: GpuSpeed
@@ -68,6 +69,7 @@ class StepModel:
     attention: tuple[Attention, ...]
     state: float
     tower: Tower | None
+    patch_pixels: int = 0
     _batches: dict[tuple[int, int], float] = field(default_factory=dict, repr=False, compare=False)
 
     def batch(self, tokens: int, sampled: int) -> float:
@@ -126,10 +128,12 @@ class StepModel:
             seconds += patches * share * span * tower.per_pair * (1 - tower.full_share)
         return seconds + sum(matrices.seconds(patches * share) for matrices in tower.matrices)
 
-    def preprocess(self, megapixels: float) -> float:
-        """Fetching, decoding, resizing and normalising an image of this size on one core."""
+    def preprocess(self, megapixels: float, patches: float) -> float:
+        """Preparing one image on one core: what was sent is decoded and resized, what is kept is cut into patches."""
         figures = self.speed.calibration
-        return figures.preprocess_image.value + megapixels * figures.preprocess_megapixel.value
+        kept = patches * self.patch_pixels / 1e6
+        sent = megapixels * figures.preprocess_megapixel.value
+        return figures.preprocess_image.value + sent + kept * figures.preprocess_kept_megapixel.value
 
     def request(self) -> float:
         """The front end: HTTP, chat template, tokenizer, hand-over to the engine."""
@@ -150,7 +154,8 @@ def step_model(shape: ModelShape, layout: Layout, calibration: LatencyCalibratio
     """Return the costs of one replica of ``shape``."""
     speed = gpu_speed(layout.gpu, calibration)
     tower = tower_work(shape, layout.ranks, _capability(layout.gpu), whole_images=layout.whole_images)
-    return _model(shape.text, shape.quantisation, layout, speed, _tower(tower, speed))
+    model = _model(shape.text, shape.quantisation, layout, speed, _tower(tower, speed))
+    return replace(model, patch_pixels=shape.vision.patch_size**2)
 
 
 def decoder_model(

@@ -45,6 +45,18 @@ class StepSeconds(Protocol):
         ...
 
 
+class _Batch:
+    """What one step computes beside decodes."""
+
+    __slots__ = ("attention", "chunks", "complete", "encoder_left", "images", "pairs", "patches", "tokens")
+
+    def __init__(self, encoder_tokens: int) -> None:
+        self.chunks: list[Request] = []
+        self.tokens = self.complete = self.patches = self.pairs = self.images = 0
+        self.attention = 0.0
+        self.encoder_left = encoder_tokens
+
+
 class Engine:
     """The state of one replica. ``now`` is in seconds; waiting requests are in the order in which they came."""
 
@@ -94,13 +106,26 @@ class Engine:
 
     def _mixed_step(self) -> bool:
         """Run one step with prefills; False where none could be scheduled."""
-        limits, decoding = self.limits, self.decoding
+        batch = self._schedule()
+        if not batch.chunks:
+            return False
+        count = len(self.decoding)
+        costs = self.costs
+        seconds = batch.attention + costs.batch(batch.tokens + count, batch.complete + count) + costs.prefill_overhead()
+        if count:
+            seconds += costs.decode_attention(count, self._context)
+        if batch.images:
+            seconds += costs.encode(batch.patches, batch.pairs, batch.images)
+        self._pass(seconds, 1)
+        self._settle(batch.chunks)
+        return True
+
+    def _schedule(self) -> _Batch:
+        """Choose the chunks of the next step: running prompts first, then waiting ones in their order."""
         kept = self._blocks_for_decode()
         self._reserve = self._blocks_in(1)
-        budget = limits.max_num_batched_tokens - len(decoding)
-        encode = [0, 0, 0, max(limits.encoder_tokens, 0)]  # patches, pairs, images, tokens left
-        seconds, tokens, done = 0.0, 0, 0
-        chunks: list[Request] = []
+        budget = self.limits.max_num_batched_tokens - len(self.decoding)
+        batch = _Batch(self.limits.encoder_tokens)
         self.blocked = "none"
         index = 0
         while budget > 0:
@@ -108,7 +133,7 @@ class Engine:
             if fresh and not (kept and self._admit()):
                 break
             request = self.prefilling[index]
-            chunk = self._chunk(request, budget, encode)
+            chunk = self._chunk(request, budget, batch)
             if chunk <= 0:
                 self.blocked = "encoder budget"
                 if fresh:
@@ -116,26 +141,16 @@ class Engine:
                     break
                 index += 1
                 continue
-            seconds += self.costs.prefill_attention(chunk, request.computed)
+            batch.attention += self.costs.prefill_attention(chunk, request.computed)
             request.computed += chunk
-            done += request.computed >= request.target
-            chunks.append(request)
-            tokens += chunk
+            batch.complete += request.computed >= request.target
+            batch.chunks.append(request)
+            batch.tokens += chunk
             budget -= chunk
             index += 1
-        if not tokens:
-            return False
         if self.waiting and budget <= 0:
             self.blocked = "batch tokens"
-        count = len(decoding)
-        seconds += self.costs.batch(tokens + count, done + count) + self.costs.prefill_overhead()
-        if count:
-            seconds += self.costs.decode_attention(count, self._context)
-        if encode[0]:
-            seconds += self.costs.encode(encode[0], encode[1], encode[2])
-        self._pass(seconds, 1)
-        self._settle(chunks)
-        return True
+        return batch
 
     def _admit(self) -> bool:
         """Move the first waiting request to the running ones if its whole prompt fits."""
@@ -176,7 +191,7 @@ class Engine:
             found = reach // self.limits.kv.block_tokens * self.limits.kv.block_tokens
         return found
 
-    def _chunk(self, request: Request, budget: int, encode: list[int]) -> int:
+    def _chunk(self, request: Request, budget: int, batch: _Batch) -> int:
         """Tokens of ``request`` in this step: up to the first image that cannot be encoded now."""
         chunk = min(budget, request.target - request.computed)
         if request.encoded >= len(request.images):
@@ -188,22 +203,22 @@ class Engine:
                 break
             behind = start + image.prompt_tokens
             if behind > request.computed:
-                if not self._encoder.share(name) and not self._encode(image, name, encode):
+                if not self._encoder.share(name) and not self._encode(image, name, batch):
                     return start - request.computed
                 request.held.append((behind, name, image.embeddings))
             request.encoded += 1
             start = behind
         return chunk
 
-    def _encode(self, image: ImageWork, name: int, encode: list[int]) -> bool:
+    def _encode(self, image: ImageWork, name: int, batch: _Batch) -> bool:
         """Add an image to this step's encoder work if budget and cache have room."""
-        if image.embeddings > encode[3] or not self._encoder.has_room(image.embeddings):
+        if image.embeddings > batch.encoder_left or not self._encoder.has_room(image.embeddings):
             return False
         self._encoder.add(name, image.embeddings)
-        encode[0] += image.patches
-        encode[1] += image.patches * image.span
-        encode[2] += 1
-        encode[3] -= image.embeddings
+        batch.patches += image.patches
+        batch.pairs += image.patches * image.span
+        batch.images += 1
+        batch.encoder_left -= image.embeddings
         return True
 
     def _settle(self, chunks: list[Request]) -> None:
@@ -304,6 +319,8 @@ class Engine:
         """Blocks that the decoding requests take in the next ``steps`` steps."""
         phases = self._phases
         size = len(phases)
+        if steps == 1:
+            return phases[-self._step % size] * self.limits.kv.growing_groups
         whole, rest = divmod(steps, size)
         found = whole * len(self.decoding)
         for step in range(self._step, self._step + rest):

@@ -66,12 +66,16 @@ class ImageWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestKind:
-    """Requests with the same images; ``weight`` is relative to the other kinds of the mix."""
+    """Requests with the same images, or the same number of drawn ones; ``weight`` is relative to the other kinds.
+
+    ``drawn`` images come from the mix's ``sizes``, each independently.
+    """
 
     weight: float
     text: Lengths
     output: Lengths
     images: tuple[ImageWork, ...] = ()
+    drawn: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +83,13 @@ class RequestMix:
     """What clients send.
 
     Attributes:
+        sizes: Images that are drawn, with relative weights.
         shared_prefix_tokens: Text that begins every prompt (a system prompt): cached after the first request.
         repeat_share: Share of images that were sent before, evenly among the last ``repeat_pool`` images.
     """
 
     kinds: tuple[RequestKind, ...]
+    sizes: tuple[tuple[float, ImageWork], ...] = ()
     shared_prefix_tokens: int = 0
     repeat_share: float = 0.0
     repeat_pool: int = 100
@@ -123,6 +129,8 @@ class Draw:
         self._mix = mix
         self._random = generator.random
         self._weights = list(accumulate(kind.weight for kind in mix.kinds))
+        self._sizes = [image for _, image in mix.sizes]
+        self._size_weights = list(accumulate(weight for weight, _ in mix.sizes))
         self._sent: list[tuple[int, ImageWork]] = []
         self._next_id = 0
 
@@ -131,7 +139,7 @@ class Draw:
         draw = self._random
         kinds, weights = self._mix.kinds, self._weights
         kind = kinds[0] if len(kinds) == 1 else kinds[bisect_right(weights, draw() * weights[-1], hi=len(kinds) - 1)]
-        images, ids = self._images(kind.images)
+        images, ids = self._images(kind.images + self._drawn(kind.drawn))
         text = kind.text.at(draw())
         prompt = text + self._mix.shared_prefix_tokens + sum(image.prompt_tokens for image in images)
         return Request(
@@ -143,6 +151,14 @@ class Draw:
             target=max(1, prompt),
             arrived=arrived,
         )
+
+    def _drawn(self, number: int) -> tuple[ImageWork, ...]:
+        """Return ``number`` images of the mix's sizes."""
+        sizes, weights = self._sizes, self._size_weights
+        if len(sizes) == 1:
+            return (sizes[0],) * number
+        last = len(sizes) - 1
+        return tuple(sizes[bisect_right(weights, self._random() * weights[-1], hi=last)] for _ in range(number))
 
     def _images(self, images: tuple[ImageWork, ...]) -> tuple[tuple[ImageWork, ...], tuple[int, ...]]:
         """Return the images with their identities; some are ones that were sent before."""

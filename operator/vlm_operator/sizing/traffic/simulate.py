@@ -23,8 +23,8 @@ SMALL_BACKLOG: Final = 2.0
 class RequestSeconds(StepSeconds, Protocol):
     """What requests cost: the steps of the engine, and what comes before them."""
 
-    def preprocess(self, megapixels: float) -> float:
-        """Seconds of one core for fetching, decoding and resizing an image of this size."""
+    def preprocess(self, megapixels: float, patches: int) -> float:
+        """Seconds of one core for fetching, decoding and resizing an image, and for cutting it into patches."""
         ...
 
     def request(self) -> float:
@@ -58,7 +58,8 @@ def simulate(run: TrafficRun, costs: RequestSeconds, generator: Randomness) -> T
     Raises:
         ValueError: An image has more tokens than the encoder takes, which the engine refuses at once.
     """
-    largest = max((image.embeddings for kind in run.mix.kinds for image in kind.images), default=0)
+    images = [image for kind in run.mix.kinds for image in kind.images] + [image for _, image in run.mix.sizes]
+    largest = max((image.embeddings for image in images), default=0)
     if largest > run.limits.encoder_tokens:
         raise ValueError(f"an image of {largest} tokens exceeds the encoder budget of {run.limits.encoder_tokens}")
     engine = Engine(run.limits, costs, run.mix.shared_prefix_tokens)
@@ -121,7 +122,7 @@ class _Source:
         request = self._draw(now)
         self._sent += 1
         work = sum(
-            self._costs.preprocess(image.megapixels)
+            self._costs.preprocess(image.megapixels, image.patches)
             for image, name in zip(request.images, request.image_ids, strict=True)
             if not self._processed.take(name, image.patches)
         )

@@ -1,11 +1,13 @@
 """Laws of simulated traffic that hold for any requests, limits and costs."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.step_costs import LinearCosts
 from vlm_operator.sizing.traffic import (
     ClosedLoop,
     ImageWork,
@@ -19,42 +21,9 @@ from vlm_operator.sizing.traffic import (
     TrafficRun,
     simulate,
 )
+from vlm_operator.sizing.traffic.engine import Engine
 
 QUICK = settings(max_examples=25, deadline=None)
-
-
-@dataclass(frozen=True)
-class Costs:
-    """Steps of made-up costs: a floor, a rate per token, per pair, per token of context and per patch."""
-
-    floor: float = 0.005
-    token: float = 1e-5
-    pair: float = 1e-9
-    context: float = 1e-8
-    patch: float = 1e-5
-    megapixel: float = 0.02
-
-    def batch(self, tokens: int, sampled: int) -> float:
-        return self.floor + tokens * self.token + sampled * 1e-6
-
-    def prefill_attention(self, tokens: int, context: int) -> float:
-        return self.pair * tokens * (context + tokens / 2)
-
-    def prefill_overhead(self) -> float:
-        return 0.001
-
-    def decode_attention(self, sequences: float, context: float) -> float:
-        return self.context * context + sequences * 1e-6
-
-    def encode(self, patches: int, pairs: int, images: int) -> float:
-        return patches * self.patch + pairs * 1e-12 + images * 1e-5
-
-    def preprocess(self, megapixels: float, patches: int) -> float:
-        del patches
-        return self.megapixel * megapixels
-
-    def request(self) -> float:
-        return 0.002
 
 
 @st.composite
@@ -93,8 +62,8 @@ def runs(draw: st.DrawFn) -> TrafficRun:
     return TrafficRun(mix=mix, arrivals=arrivals, limits=limits, seconds=20.0)
 
 
-def outcome(run: TrafficRun, costs: Costs | None = None, seed: int = 7) -> TrafficResult:
-    return simulate(run, costs or Costs(), Random(seed))  # noqa: S311 - traffic, not secrets
+def outcome(run: TrafficRun, costs: LinearCosts | None = None, seed: int = 7) -> TrafficResult:
+    return simulate(run, costs or LinearCosts(), Random(seed))  # noqa: S311 - traffic, not secrets
 
 
 @QUICK
@@ -134,7 +103,7 @@ def test_a_closed_loop_keeps_littles_law(run: TrafficRun) -> None:
 @QUICK
 @given(runs())
 def test_no_request_is_faster_than_alone(run: TrafficRun) -> None:
-    costs = Costs()
+    costs = LinearCosts()
     result = outcome(run, costs)
     assert result.tpot.percentiles[50] >= costs.floor - 1e-12 or result.requests == 0 or result.tpot.mean == 0
     if result.requests:
@@ -145,7 +114,7 @@ def test_no_request_is_faster_than_alone(run: TrafficRun) -> None:
 @given(runs(), st.floats(1.1, 4.0))
 def test_slower_steps_never_end_a_lone_client_sooner(run: TrafficRun, factor: float) -> None:
     lone = replace(run, arrivals=ClosedLoop(clients=1, requests=6))
-    slower = Costs(floor=0.005 * factor, token=1e-5 * factor, pair=1e-9 * factor, context=1e-8 * factor)
+    slower = LinearCosts(floor=0.005 * factor, token=1e-5 * factor, pair=1e-9 * factor, context=1e-8 * factor)
     assert outcome(lone, slower).total.mean >= outcome(lone).total.mean
 
 
@@ -155,3 +124,16 @@ def test_a_lone_client_never_waits_and_is_never_preempted(run: TrafficRun) -> No
     result = outcome(replace(run, arrivals=ClosedLoop(clients=1, requests=8)))
     assert result.preemptions == 0
     assert result.binding in {"none", "batch tokens", "encoder budget"}
+
+
+@QUICK
+@given(runs())
+def test_leaps_over_decode_steps_give_what_single_steps_give(run: TrafficRun) -> None:
+    leaps = outcome(run)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Engine, "_steps_with_blocks", lambda _self, _steps: 1)
+        steps = outcome(run)
+    assert steps.preemptions == leaps.preemptions
+    for name in ("ttft", "tpot", "total"):
+        assert getattr(steps, name).mean == pytest.approx(getattr(leaps, name).mean, rel=1e-6)
+    assert steps.kv_usage == pytest.approx(leaps.kv_usage, rel=0.2, abs=0.02)

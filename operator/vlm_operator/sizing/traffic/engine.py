@@ -126,7 +126,7 @@ class Engine:
         self._reserve = self._blocks_in(1)
         budget = self.limits.max_num_batched_tokens - len(self.decoding)
         batch = _Batch(self.limits.encoder_tokens)
-        self.blocked = "none"
+        self.blocked = "none" if kept else "KV cache"
         index = 0
         while budget > 0:
             fresh = index >= len(self.prefilling)
@@ -344,6 +344,7 @@ class Engine:
         kept = True
         while self.decoding and self._blocks_in(1) > self.free:
             kept = False
+            self.blocked = "KV cache"
             if self.prefilling:
                 self._requeue(self.prefilling[-1])
                 continue

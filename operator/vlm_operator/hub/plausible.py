@@ -19,7 +19,15 @@ _LAYERS: Final = re.compile(r"(layers|depth|blocks|_levels)$")
 _PIECES: Final = re.compile(r"(tiles|crops|slices?(_nums)?|patch(es)?|on_one_side|max_num)$")
 _ABOVE_ZERO: Final = frozenset(
     {
-        *("hidden_size", "intermediate_size", "vocab_size", "embed_dim", "head_dim", "max_position_embeddings"),
+        *(
+            "hidden_size",
+            "intermediate_size",
+            "vocab_size",
+            "embed_dim",
+            "head_dim",
+            "global_head_dim",
+            "max_position_embeddings",
+        ),
         *("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "num_heads", "depth"),
         *("patch_size", "image_size", "spatial_merge_size", "temporal_patch_size", "mlp_ratio", "hidden_stride"),
         *("downsample_ratio", "downsample_factor", "scale_factor", "pooling_kernel_size", "linear_conv_kernel_dim"),

@@ -49,7 +49,7 @@ def read_quantisation(config: Mapping[str, Any]) -> Quantisation | ShapeRefusal 
         return _refuse(method, f"known are {', '.join(sorted(_READERS))}")
     try:
         return reader(found)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         return _refuse(method, f"its quantization_config lacks or garbles {error}")
 
 

@@ -12,7 +12,7 @@ from vlm_operator.api.spec import Objectives, VLMDeploymentSpec
 from vlm_operator.catalogue.types import ModelCard
 from vlm_operator.cli.changes import Change
 from vlm_operator.planning import constraints_of, judge_deployment
-from vlm_operator.report.choices import Choices
+from vlm_operator.report.choices import Choices, identity
 from vlm_operator.sizing.advice import SMALLEST_FLOOR_PIXELS
 from vlm_operator.sizing.frontier import find_frontier, kept_pixels
 from vlm_operator.sizing.inventory import Inventory
@@ -63,7 +63,9 @@ def sweep(subject: Subject, over: Mapping[str, Sequence[str]]) -> tuple[SweepPoi
 
 def choices_of(name: str, subject: Subject, points: Sequence[SweepPoint]) -> Choices:
     """Return the plans among ``points`` and the frontier over them, for latency over those that see enough."""
-    plans = [point.outcome for point in points if isinstance(point.outcome, Plan)]
+    plans = {identity(point.outcome): point.outcome for point in points if isinstance(point.outcome, Plan)}
+    if isinstance(subject.declared, Plan):  # its latency may be that of simulated traffic
+        plans[identity(subject.declared)] = subject.declared
     targets = constraints_of(subject.spec).latency_targets
     least = kept_pixels(subject.declared) if isinstance(subject.declared, Plan) else None
     return Choices(
@@ -71,8 +73,8 @@ def choices_of(name: str, subject: Subject, points: Sequence[SweepPoint]) -> Cho
         model_id=subject.spec.model.id,
         declared=subject.declared,
         targets=targets,
-        plans=plans,
-        frontier=find_frontier(plans, targets, least or 0.0),
+        plans=tuple(plans.values()),
+        frontier=find_frontier(plans.values(), targets, least or 0.0),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from vlm_operator.cli.sweep import SweepPoint
+from vlm_operator.report.choices import identity
 from vlm_operator.report.figures import cents_per_thousand_images
 from vlm_operator.sizing.frontier import Frontier, kept_pixels
 from vlm_operator.sizing.plan import NoFit, Plan, Rejection
@@ -99,4 +100,4 @@ def _rounded(value: float | None, digits: int) -> float | None:
 
 
 def _is_on(point: SweepPoint, front: Iterable[Plan]) -> bool:
-    return any(point.outcome is plan for plan in front)
+    return isinstance(point.outcome, Plan) and identity(point.outcome) in {identity(plan) for plan in front}

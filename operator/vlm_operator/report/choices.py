@@ -106,11 +106,11 @@ def pixels_picture(choices: Choices) -> Picture | None:
 def _draw(
     choices: Choices, front: Sequence[Plan], quantity: _Quantity, note: str, target: float | None
 ) -> Picture | None:
-    numbers = {_identity(plan): number for number, plan in enumerate(front, 1)}
-    plans = {_identity(plan): plan for plan in choices.plans if plan.hourly_cents is not None}
+    numbers = {identity(plan): number for number, plan in enumerate(front, 1)}
+    plans = {identity(plan): plan for plan in choices.plans if plan.hourly_cents is not None}
     if not plans:
         return None
-    declared = _identity(choices.declared) if isinstance(choices.declared, Plan) else None
+    declared = identity(choices.declared) if isinstance(choices.declared, Plan) else None
     marks = [
         Mark(
             cents=plan.hourly_cents or 0.0,
@@ -140,7 +140,7 @@ def _standing(plan: Plan, *, declared: bool, on_front: bool, targets: Sequence[L
     return "front" if on_front else "beaten"
 
 
-def _identity(plan: Plan) -> tuple[object, ...]:
-    """Return what makes two plans the same choice."""
+def identity(plan: Plan) -> tuple[object, ...]:
+    """Return what makes two plans the same choice: what runs, not what is expected of it."""
     flags = plan.flags
     return (plan.model_id, plan.gpu.id, flags.tensor_parallel_size, plan.replicas, plan.cap_value, flags.kv_cache_dtype)

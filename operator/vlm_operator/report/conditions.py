@@ -24,7 +24,9 @@ from vlm_operator.sizing.plan import NoFit, Plan
 
 Outcome = Plan | NoFit | Problem
 
-_SIZING_REASONS: Final = frozenset({names.REASON_NO_FIT, names.REASON_NO_GPUS, names.REASON_UNKNOWN_GPU})
+_SIZING_REASONS: Final = frozenset(
+    {names.REASON_NO_FIT, names.REASON_NO_GPUS, names.REASON_UNKNOWN_GPU, names.REASON_TOO_FEW_GPUS}
+)
 """Reasons of a NoFit that other GPUs would cure; with any other reason the spec itself is not accepted."""
 
 _KEPT: Final = (

@@ -24,7 +24,7 @@ class GpuKind:
 
     ``engine_memory_bytes`` is CUDA's total, which multiplies with the utilization; ``driver_memory_bytes``
     is what the driver (and the ``nvidia.com/gpu.memory`` label) reports. ``hourly_cents`` None means that
-    the price is unknown. ``mig_profile`` names the instance where the kind is one, and is empty for a whole GPU;
+    the price is unknown. ``bf16_flops`` is the rate of FP16 where the GPU has no BF16. ``mig_profile`` names the instance where the kind is one, and is empty for a whole GPU;
     instances cannot reach each other, so one replica takes one of them.
     """
 
@@ -126,7 +126,7 @@ def kind_from_card(card: GpuCard) -> GpuKind:
         engine_memory_bytes=int(engine * GIB),
         engine_memory_certainty=_CERTAINTIES.get(card.engine_memory_provenance.certainty, "unknown"),
         bandwidth_bytes_per_second=bandwidth * 1e9,
-        bf16_flops=_times(card.bf16_tflops, 1e12),
+        bf16_flops=_times(card.bf16_tflops or card.fp16_tflops, 1e12),
         fp8_flops=_times(card.fp8_tflops, 1e12),
         link_bytes_per_second=_times(card.link_gb_per_second_bidirectional, 1e9),
         hourly_cents=_times(card.price.usd_per_gpu_hour if card.price else None, 100),

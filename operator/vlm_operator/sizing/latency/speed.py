@@ -15,6 +15,8 @@ TableName = Literal["bf16", "fp8", "fp4"]
 
 LAYER_MATRICES: Final = 4
 """Matrix products of a layer: queries, keys and values; output; gate and up; down."""
+UNKNOWN_RATE: Final = 1.0
+"""FLOP per second of a GPU whose rate nobody states: so slow that it is promised to no target."""
 GRAPH_ROWS: Final = 128
 """Up to so many rows matrices are bound by reading, and steps run as one captured graph."""
 
@@ -151,7 +153,7 @@ class GpuSpeed:
         return own if own in self.kernels.gemm else "bf16"
 
     def _peak(self, name: NumberFormat) -> float:
-        plain = self.gpu.bf16_flops or 0.0
+        plain = self.gpu.bf16_flops or UNKNOWN_RATE
         half = self.gpu.fp8_flops or 2 * plain
         return {"bf16": plain, "w8": plain, "w4": plain, "fp8": half, "int8": half, "fp4": 2 * half}[name]
 

@@ -71,7 +71,7 @@ def test_a_gated_model_needs_the_token_of_its_secret(place: Place, hub: LocalHub
     model = hub.add(AIN, files, qwen2_vl_tensors(files["config.json"]), token=RIGHT, gated=True)
     with _operator(place, hub, tmp_path) as operator:
         place.apply(sample(model={"id": AIN}))
-        place.wait_condition("sample", "Accepted", "False", "ModelGated")
+        place.wait_condition("sample", "Accepted", "False", "HubUnauthorized")
         place.apply(sample(model={"id": AIN, "tokenSecretRef": {"name": "hub"}}))
         place.wait_condition("sample", "Accepted", "False", "SecretNotFound")
         place.apply(_secret(RIGHT))

@@ -110,7 +110,8 @@ class HubModel:
 
 @dataclass
 class LocalHub:
-    """A running hub. ``faults`` answer a path that contains their key: a status, or seconds of silence.
+    """A running hub. ``faults`` answer a path that contains their key: a status, seconds of silence,
+    another address or some bytes.
 
     Attributes:
         requests: Every request as ``METHOD path``, with its range where it has one.
@@ -119,7 +120,7 @@ class LocalHub:
 
     endpoint: str
     models: dict[str, HubModel] = field(default_factory=dict)
-    faults: dict[str, list[int | float | bytes]] = field(default_factory=dict)
+    faults: dict[str, list[int | float | str | bytes]] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
     tokens: list[str] = field(default_factory=list)
     ranges: bool = True
@@ -206,8 +207,9 @@ class _Handler(BaseHTTPRequestHandler):
         model = self._hub.models.get(found["id"]) if found else None
         if found is None or model is None:
             self._send(401, b"", {"X-Error-Code": "RepoNotFound"})
-        elif model.token and self.headers.get("Authorization") != f"Bearer {model.token}":
-            self._send(403 if model.gated else 401, b"", {"X-Error-Code": "GatedRepo"} if model.gated else {})
+        elif model.token and (given := self.headers.get("Authorization")) != f"Bearer {model.token}":
+            status = 403 if model.gated and given else 401
+            self._send(status, b"", {"X-Error-Code": "GatedRepo"} if model.gated else {})
         elif found["api"]:
             self._send_info(found["id"], model, found["rest"] or "main")
         else:
@@ -220,6 +222,8 @@ class _Handler(BaseHTTPRequestHandler):
                 if isinstance(fault, float):
                     time.sleep(fault)
                     self.close_connection = True
+                elif isinstance(fault, str):
+                    self._send(302, b"", {"Location": fault})
                 elif isinstance(fault, bytes):
                     self._send(200, fault)
                 else:

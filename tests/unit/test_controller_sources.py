@@ -184,6 +184,16 @@ def test_a_right_that_the_operator_lacks_is_named() -> None:
     one = ModelSources(cast("ClusterClient", cluster), HubSettings(), Hub(card()))
     (found,) = describe(one, document(tokenSecretRef={"name": "hub"}))
     assert "rbac.readSecrets" in refusal_of(found).message
+    known = {"id": "Qwen/Qwen2.5-VL-3B-Instruct", "tokenSecretRef": {"name": "hub"}}
+    assert describe(one, make_document(model=known)) == [None]
+
+
+def test_pods_are_not_made_without_the_secret_that_they_need() -> None:
+    known = {"id": "Qwen/Qwen2.5-VL-3B-Instruct", "tokenSecretRef": {"name": "hub"}}
+    (found,) = describe(with_hub(Hub(AWAY)), make_document(model=known))
+    assert refusal_of(found).reason == names.REASON_SECRET_NOT_FOUND
+    objects = {"Secret_documents_hub": secret(token=RIGHT)}
+    assert describe(with_hub(Hub(AWAY), **objects), make_document(model=known)) == [None]
 
 
 def test_a_config_map_is_that_of_the_same_namespace() -> None:

@@ -90,10 +90,10 @@ def test_the_token_is_sent_and_never_shown(hub: LocalHub) -> None:
 @pytest.mark.parametrize(
     ("gated", "token", "reason", "words"),
     [
-        (True, "", names.REASON_MODEL_GATED, "no token was sent"),
-        (True, OTHER, names.REASON_MODEL_GATED, "terms have to be accepted"),
+        (True, "", names.REASON_HUB_UNAUTHORIZED, "is gated (401, no token was sent)"),
+        (True, OTHER, names.REASON_MODEL_GATED, "accept its terms"),
         (False, "", names.REASON_HUB_UNAUTHORIZED, "no token was sent"),
-        (False, OTHER, names.REASON_HUB_UNAUTHORIZED, "the token was refused"),
+        (False, OTHER, names.REASON_HUB_UNAUTHORIZED, "does not know the token"),
     ],
 )
 def test_who_may_not_read_is_told_why(hub: LocalHub, *, gated: bool, token: str, reason: str, words: str) -> None:
@@ -103,6 +103,25 @@ def test_who_may_not_read_is_told_why(hub: LocalHub, *, gated: bool, token: str,
     assert words in answer.message
     assert OTHER not in answer.message
     assert len(hub.requests) == 1
+
+
+def test_a_token_without_the_right_to_a_file_is_told_apart(hub: LocalHub) -> None:
+    hub.add(AIN, real_files(AIN), TINY)
+    hub.faults = {"config.json": [403]}
+    answer = refused(describe_from_hub(AIN, "", hub.settings(token=RIGHT)))
+    assert (answer.reason, answer.transient) == (names.REASON_HUB_FORBIDDEN, False)
+
+
+def test_the_token_does_not_follow_a_redirect_to_another_host(hub: LocalHub) -> None:
+    with local_hub() as elsewhere:
+        sha = hub.add(AIN, real_files(AIN), TINY).sha
+        elsewhere.add(AIN, real_files(AIN), TINY)
+        hub.faults = {"model.safetensors": [f"{elsewhere.endpoint}/{AIN}/resolve/{sha}/model.safetensors"]}
+        card = describe_from_hub(AIN, "", hub.settings(token=RIGHT))
+        assert isinstance(card, ModelCard)
+        assert list(card.tensors) == TINY
+        assert elsewhere.tokens == [""]
+        assert "bytes=" in elsewhere.requests[0]
 
 
 def test_a_revision_that_is_not_there_is_named(hub: LocalHub) -> None:
@@ -253,7 +272,7 @@ def test_what_one_token_read_is_not_shown_to_another(hub: LocalHub, tmp_path: Pa
     sha = hub.add(AIN, real_files(AIN), TINY, token=RIGHT, gated=True).sha
     assert isinstance(fetch_files(AIN, sha, hub.settings(cache_folder=tmp_path, token=RIGHT)), ModelFiles)
     answer = refused(fetch_files(AIN, sha, hub.settings(cache_folder=tmp_path)))
-    assert answer.reason == names.REASON_MODEL_GATED
+    assert answer.reason == names.REASON_HUB_UNAUTHORIZED
 
 
 def test_a_spoilt_cache_is_as_good_as_none(hub: LocalHub, tmp_path: Path) -> None:

@@ -73,15 +73,18 @@ class ModelSources:
             model = parse_resource(document).spec.model
         except InputError:  # `decide` tells the user
             return None
-        namespace = document["metadata"]["namespace"]
-        match choose_source(model):
+        namespace, source = document["metadata"]["namespace"], choose_source(model)
+        token = await self._token(model, namespace)
+        # Pods need the secret whatever the source; only who asks the hub has to be able to read it.
+        if isinstance(token, SourceRefusal) and (source == "Hub" or token.reason != names.REASON_SECRET_FORBIDDEN):
+            return token
+        match source:
             case "Catalogue":
                 return None
             case "ConfigMap":
                 return await self._from_config_map(model, namespace)
             case "Hub":
-                token = await self._token(model, namespace)
-                return token if isinstance(token, SourceRefusal) else await self._from_hub(model, token)
+                return await self._from_hub(model, str(token))
 
     async def _from_config_map(self, model: Model, namespace: str) -> ModelCard | SourceRefusal:
         name = model.config_map_name or ""
@@ -103,7 +106,8 @@ class ModelSources:
         except ClusterError as error:
             if error.status != _FORBIDDEN:
                 raise
-            return _no_token(f"{where} may not be read by the operator; set rbac.readSecrets in its chart")
+            message = f"{where} may not be read by the operator; set rbac.readSecrets in its chart"
+            return SourceRefusal(reason=names.REASON_SECRET_FORBIDDEN, message=message)
         if secret is None:
             return _no_token(f"{where} does not exist; create it")
         value = (secret.get("data") or {}).get(reference.key)

@@ -70,14 +70,18 @@ def refuse_status(model_id: str, what: str, status: int, code: str, *, with_toke
         code: The hub's header ``X-Error-Code``, empty where it sent none.
         with_token: Whether a token was sent.
     """
-    token = "the token was refused" if with_token else "no token was sent"
-    if code == "GatedRepo":
-        why = "its terms have to be accepted on the hub first" if with_token else token
-        message = f"{model_id} is gated: {why}; accept them there and {_TOKEN_HINT}"
-        return RefusedError(SourceRefusal(reason=names.REASON_MODEL_GATED, message=message))
-    if status in {_UNAUTHORISED, _FORBIDDEN}:
-        message = f"{model_id} is private or does not exist ({status}, {token}); check the id, or {_TOKEN_HINT}"
+    gated = code == "GatedRepo"
+    if status == _UNAUTHORISED:
+        kind = "is gated" if gated else "is private or does not exist"
+        token = "the hub does not know the token" if with_token else "no token was sent"
+        message = f"{model_id} {kind} (401, {token}); check the id, or {_TOKEN_HINT}"
         return RefusedError(SourceRefusal(reason=names.REASON_HUB_UNAUTHORIZED, message=message))
+    if status == _FORBIDDEN and gated:
+        message = f"{model_id} is gated: accept its terms on the hub with the token's account, or {_TOKEN_HINT}"
+        return RefusedError(SourceRefusal(reason=names.REASON_MODEL_GATED, message=message))
+    if status == _FORBIDDEN:
+        message = f"{model_id}: the token may not read it (403); {_TOKEN_HINT}"
+        return RefusedError(SourceRefusal(reason=names.REASON_HUB_FORBIDDEN, message=message))
     if status == _NOT_FOUND:
         message = f"{model_id}: the hub has no {what}; check spec.model.id and spec.model.revision"
         return RefusedError(SourceRefusal(reason=names.REASON_MODEL_NOT_FOUND, message=message))

@@ -22,7 +22,6 @@ from vlm_operator.sizing import search
 from vlm_operator.sizing.fit import FitRequest, MemoryFit, fit_memory
 from vlm_operator.sizing.inventory import Inventory
 from vlm_operator.sizing.judge import judge
-from vlm_operator.sizing.plan import Plan, Rejection
 from vlm_operator.sizing.question import Candidate, Question
 from vlm_operator.sizing.start_up import Misfit
 from vlm_operator.sizing.tokens import BUILDERS, ImageRule
@@ -70,7 +69,7 @@ def judged_candidates(resource: Resource, inventory: Inventory) -> list[tuple[Ca
     """Return every candidate that a plan for ``resource`` judges, and the question that it is judged by."""
     judged: list[tuple[Candidate, Question]] = []
 
-    def note(candidate: Candidate, question: Question) -> Plan | Rejection:
+    def note(candidate: Candidate, question: Question) -> object:
         judged.append((candidate, question))
         return judge(candidate, question)
 

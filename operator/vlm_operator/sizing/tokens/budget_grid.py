@@ -231,14 +231,14 @@ def fit_budget(width: int, height: int, shape: BudgetShape) -> tuple[int, int]:
     if width > MAX_ASPECT * height or height > MAX_ASPECT * width:
         return 0, 0
     columns, rows = round(width / unit), round(height / unit)
-    if small in {"rounded_up", "clamped"}:
-        columns, rows = max(1, columns), max(1, rows)
+    if small == "rounded_up" or small == "clamped":  # noqa: PLR1714 - a set is slower
+        columns, rows = columns or 1, rows or 1
     pixels = frames * columns * rows * unit * unit
     if pixels > max_pixels:
         scale = math.sqrt(frames * height * width / max_pixels)
         columns, rows = math.floor(width / scale / unit), math.floor(height / scale / unit)
         if holds_short:
-            return max(1, columns), max(1, rows)
+            return columns or 1, rows or 1
     elif pixels < min_pixels:
         scale = math.sqrt(min_pixels / (frames * height * width))
         columns, rows = math.ceil(width * scale / unit), math.ceil(height * scale / unit)

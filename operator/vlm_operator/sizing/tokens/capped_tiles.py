@@ -109,16 +109,17 @@ def _check_tiles(name: str, shape: EdgeTileShape, image_size: int) -> None:
 
 @lru_cache(maxsize=65536)
 def _count(width: int, height: int, shape: EdgeTileShape, max_tiles: int | None) -> ImageTokens | TokenRefusal:
-    return check_size(width, height) or count_tiles(width, height, _at_limit(width, height, shape, max_tiles))
+    refusal = check_size(width, height)
+    if refusal is not None:
+        return refusal
+    edge = shape.longest_edge if max_tiles is None else _longest_edge(width, height, shape, max_tiles)
+    return count_tiles(width, height, edge, shape)
 
 
-def _at_limit(width: int, height: int, shape: EdgeTileShape, max_tiles: int | None) -> EdgeTileShape:
-    """Return ``shape`` with the long side that the engine gives an image of this size."""
-    if max_tiles is None:
-        return shape
-    for edge in range(shape.longest_edge, shape.tile_size - 1, -shape.tile_size):
-        resized = shape._replace(longest_edge=edge)
-        columns, rows = pixel_grid(width, height, resized)
+def _longest_edge(width: int, height: int, shape: EdgeTileShape, max_tiles: int) -> int:
+    """Return the long side that the engine gives an image of this size."""
+    for edge in range(shape.longest_edge, shape.tile_size, -shape.tile_size):
+        columns, rows = pixel_grid(width, height, edge, shape.tile_size)
         if columns * rows <= max_tiles:
-            return resized
-    return shape._replace(longest_edge=shape.tile_size)
+            return edge
+    return shape.tile_size

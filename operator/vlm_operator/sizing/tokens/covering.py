@@ -188,7 +188,7 @@ def _choose(width: int, height: int, shape: CoveringShape) -> tuple[int, int]:
     )
     most, best = 0.0, (1, 1)
     for group in groups[enough - 1 :]:
-        cover, grid = _best_cover(width, height, group, shape.tile_size)
+        cover, grid = _best_cover(width, height, group, shape.tile_size, most)
         if cover > shape.threshold:
             return grid
         if cover > most:
@@ -196,22 +196,33 @@ def _choose(width: int, height: int, shape: CoveringShape) -> tuple[int, int]:
     for count in range(enough - 1, 0, -1):
         if count * tile_area / area < most:
             break
-        cover, grid = _best_cover(width, height, groups[count - 1], shape.tile_size)
+        cover, grid = _best_cover(width, height, groups[count - 1], shape.tile_size, most)
         if cover >= most:
             most, best = cover, grid
     return best
 
 
 def _best_cover(
-    width: int, height: int, group: tuple[tuple[int, int], ...], tile_size: int
+    width: int, height: int, group: tuple[tuple[int, int], ...], tile_size: int, at_least: float
 ) -> tuple[float, tuple[int, int]]:
-    """Return the best cover and its grid, the first of equals."""
+    """Return the best cover and its grid, the first of equals; -1 where each is below ``at_least``.
+
+    In a tile a cell has at most the share of its area that its short side is of its long one.
+    """
+    area, tile_area = width * height, tile_size * tile_size
     most, best = -1.0, group[0]
+    floor = at_least * area * (1 - 1e-9)
     for columns, rows in group:
+        wide, high = width // columns, height // rows
+        if wide and high:
+            bound = columns * rows * tile_area / floor if floor else math.inf
+            if (width - (columns - 1) * wide) / high * bound < 1 or (height - (rows - 1) * high) / wide * bound < 1:
+                continue
         covered = _covered(width, height, columns, rows, tile_size)
         if covered > most:
             most, best = covered, (columns, rows)
-    return most / (width * height), best
+            floor = max(floor, covered * (1 - 1e-9))
+    return most / area, best
 
 
 @lru_cache(maxsize=128)

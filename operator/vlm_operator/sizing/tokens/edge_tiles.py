@@ -51,12 +51,13 @@ class EdgeTiles(ImageRule):
 
     def count_image(self, width: int, height: int) -> ImageTokens | TokenRefusal:
         """Count one image of ``width`` x ``height`` pixels."""
-        return count_tiles(width, height, self.shape)
+        return _count(width, height, self.shape)
 
     def maximum(self) -> MaximumTokens:
         """Return the largest image: any square, such as the engine's dummy of one tile."""
         side = self.shape.tile_size
-        square = _measure(_tile_grid(side, side, self.shape), self.shape)
+        tiles = pixel_grid(side, side, self.shape.longest_edge, side) if self.shape.cuts else (1, 1)
+        square = _measure(tiles, self.shape)
         return MaximumTokens(
             true_tokens=square.embed_tokens,
             true_size=(side, side),
@@ -159,16 +160,20 @@ def build_colmodernvbert(source: reading.Source) -> ImageRule:
 
 
 @lru_cache(maxsize=65536)
-def count_tiles(width: int, height: int, shape: EdgeTileShape) -> ImageTokens | TokenRefusal:
-    """Count one image of ``width`` x ``height`` pixels."""
-    refusal = check_size(width, height)
-    if refusal is not None:
-        return refusal
-    grid = _tile_grid(width, height, shape)
-    if shape.cuts and grid != pixel_grid(width, height, shape):
+def _count(width: int, height: int, shape: EdgeTileShape) -> ImageTokens | TokenRefusal:
+    return check_size(width, height) or count_tiles(width, height, shape.longest_edge, shape)
+
+
+def count_tiles(width: int, height: int, longest_edge: int, shape: EdgeTileShape) -> ImageTokens | TokenRefusal:
+    """Count one decodable image with a long side of ``longest_edge`` pixels, whatever that of ``shape``."""
+    if not shape.cuts:
+        return _measure((1, 1), shape)
+    resized = _resize(width, height, longest_edge)
+    grid = _tile_grid(*resized, shape.tile_size)
+    if grid != _stretched_grid(*resized, shape.tile_size):
         return TokenRefusal(
             reason="SettingMismatch",
-            message=f"image size {width}x{height}: at size.longest_edge {shape.longest_edge} the engine counts other "
+            message=f"image size {width}x{height}: at size.longest_edge {longest_edge} the engine counts other "
             f"tiles than it cuts, and the request would fail; set a multiple of {shape.tile_size}",
         )
     return _measure(grid, shape)
@@ -190,23 +195,24 @@ def _measure(grid: tuple[int, int], shape: EdgeTileShape) -> ImageTokens:
     )
 
 
-def _tile_grid(width: int, height: int, shape: EdgeTileShape) -> tuple[int, int]:
-    """Return (columns, rows) of tiles as the prompt counts them."""
-    if not shape.cuts:
-        return 1, 1
-    width, height = _resize(width, height, shape.longest_edge)
-    return ceil_div(width, shape.tile_size), ceil_div(height, shape.tile_size)
+def pixel_grid(width: int, height: int, longest_edge: int, tile_size: int) -> tuple[int, int]:
+    """Return (columns, rows) of tiles as an image with a long side of ``longest_edge`` pixels is cut."""
+    return _stretched_grid(*_resize(width, height, longest_edge), tile_size)
 
 
-def pixel_grid(width: int, height: int, shape: EdgeTileShape) -> tuple[int, int]:
-    """Return (columns, rows) of tiles as the image is cut: its short side follows the long one to whole tiles."""
-    width, height = _resize(width, height, shape.longest_edge)
+def _tile_grid(width: int, height: int, tile_size: int) -> tuple[int, int]:
+    """Return (columns, rows) of tiles as the prompt counts them for a resized image."""
+    return -(-width // tile_size), -(-height // tile_size)
+
+
+def _stretched_grid(width: int, height: int, tile_size: int) -> tuple[int, int]:
+    """Return (columns, rows) of tiles as a resized image is cut: its short side follows the long one to whole tiles."""
     aspect = width / height
-    side = ceil_div(max(width, height), shape.tile_size)
-    long = side * shape.tile_size
     if width >= height:
-        return side, ceil_div(int(long / aspect), shape.tile_size)
-    return ceil_div(int(long * aspect), shape.tile_size), side
+        columns = -(-width // tile_size)
+        return columns, ceil_div(int(columns * tile_size / aspect), tile_size)
+    rows = -(-height // tile_size)
+    return ceil_div(int(rows * tile_size * aspect), tile_size), rows
 
 
 def _resize(width: int, height: int, longest_edge: int) -> tuple[int, int]:
@@ -219,5 +225,5 @@ def _scale(width: int, height: int, long: int, *, even: bool) -> tuple[int, int]
     # The processors compute in floating point and cut off; so must this.
     aspect = width / height
     short = math.floor(long / aspect if width >= height else long * aspect)
-    short = max(1, short + short % 2 if even else short)
+    short = (short + short % 2 if even else short) or 1
     return (long, short) if width >= height else (short, long)

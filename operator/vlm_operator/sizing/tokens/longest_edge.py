@@ -209,8 +209,9 @@ def _count(width: int, height: int, shape: EdgeShape) -> ImageTokens | TokenRefu
 def _grid(width: int, height: int, shape: EdgeShape) -> tuple[int, int]:
     """Return (columns, rows) of tokens."""
     unit, _, longest_edge, rounding, _ = shape
-    scale = max(width / longest_edge, height / longest_edge)
-    if scale > 1:
+    longest = max(height, width)
+    if longest > longest_edge:
+        scale = longest / longest_edge
         whole = round if rounding == "nearest" else int
-        width, height = max(1, whole(width / scale)), max(1, whole(height / scale))
-    return ceil_div(width, unit), ceil_div(height, unit)
+        width, height = whole(width / scale) or 1, whole(height / scale) or 1
+    return -(-width // unit), -(-height // unit)

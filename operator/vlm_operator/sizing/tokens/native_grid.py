@@ -224,7 +224,7 @@ def fit_grid(width: int, height: int, shape: GridShape) -> tuple[int, int]:
     pixels = columns * rows * unit * unit
     if pixels > max_pixels:
         scale = math.sqrt(width * height / max_pixels)
-        return max(1, math.floor(width / scale / unit)), max(1, math.floor(height / scale / unit))
+        return math.floor(width / scale / unit) or 1, math.floor(height / scale / unit) or 1
     if pixels < min_pixels:
         scale = math.sqrt(min_pixels / (width * height))
         return math.ceil(width * scale / unit), math.ceil(height * scale / unit)

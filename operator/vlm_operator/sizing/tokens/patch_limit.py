@@ -182,7 +182,7 @@ def _count(width: int, height: int, shape: PatchLimitShape) -> ImageTokens | Tok
             return refusal
     answer = _measure(width, height, shape)
     columns, rows = answer.grid or (0, 0)
-    longest = max(columns, rows) * shape.merge_size
+    longest = (max(rows, columns)) * shape.merge_size
     if longest > shape.side_limit or (longest == shape.side_limit and not shape.fits_side):
         return TokenRefusal(
             reason="ImageTooLong",
@@ -202,7 +202,7 @@ def _count(width: int, height: int, shape: PatchLimitShape) -> ImageTokens | Tok
 def _measure(width: int, height: int, shape: PatchLimitShape) -> ImageTokens:
     unit = shape.patch_size * shape.merge_size
     wide, high = fit_patches(width, height, shape)
-    columns, rows = ceil_div(wide, unit), ceil_div(high, unit)
+    columns, rows = -(-wide // unit), -(-high // unit)
     tokens = columns * rows
     around = _TAGS + (_size_tokens(width, height) if shape.names_size else 0)
     return image_tokens(
@@ -230,9 +230,10 @@ def fit_patches(width: int, height: int, shape: PatchLimitShape) -> tuple[int, i
             return width, height
         scale = math.sqrt(patch_limit / (across * down))
         return int(width * scale), int(height * scale)
-    side = side_limit * patch_size
-    scale = min(1.0, math.sqrt(patch_limit / (max(1.0, across) * max(1.0, down))), side / width, side / height)
-    return min(side, max(1, int(width * scale))), min(side, max(1, int(height * scale)))
+    side, longest = side_limit * patch_size, max(height, width)
+    scale = min(1.0, math.sqrt(patch_limit / ((across or 1) * (down or 1))), side / longest)
+    wide, high = int(width * scale) or 1, int(height * scale) or 1
+    return min(side, wide), min(side, high)
 
 
 @lru_cache(maxsize=1024)

@@ -131,11 +131,14 @@ def _count(width: int, height: int, max_tiles: int) -> ImageTokens | TokenRefusa
             f"processor takes no side below {_SHORTEST_SIDE} pixels; crop the image, or allow more tiles than "
             f"dynamic_hd = {max_tiles}",
         )
-    return _measure(width, height, max_tiles)
+    return _assemble(fitted)
 
 
 def _measure(width: int, height: int, max_tiles: int) -> ImageTokens:
-    fitted = _fit(width, height, max_tiles)
+    return _assemble(_fit(width, height, max_tiles))
+
+
+def _assemble(fitted: _Fitted) -> ImageTokens:
     across = _to_tokens(fitted.columns * _TILE, fitted.width)
     down = _to_tokens(fitted.rows * _TILE, fitted.height)
     tokens = down * (across + 1) + _OVERVIEW_SIDE * (_OVERVIEW_SIDE + 1) + 1
@@ -150,7 +153,6 @@ def _to_tokens(side: int, filled: int) -> int:
     return ceil_div(side // _PATCH - (side - filled) // _PATCH, _PATCHES_PER_TOKEN)
 
 
-@lru_cache(maxsize=65536)
 def _fit(width: int, height: int, max_tiles: int) -> _Fitted:
     columns, rows = ceil_div(width, _TILE), ceil_div(height, _TILE)
     if columns * rows > max_tiles:

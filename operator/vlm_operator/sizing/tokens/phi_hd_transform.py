@@ -129,13 +129,16 @@ def _count(width: int, height: int, max_tiles: int) -> ImageTokens | TokenRefusa
             message=f"image size {width}x{height}: scaled to {scaled.long} pixels along its longer side, nothing is "
             "left of the shorter one, and the processor fails; cut the image",
         )
-    return _measure(width, height, max_tiles)
+    return _assemble(scaled, max_tiles, upright=width < height)
 
 
 def _measure(width: int, height: int, max_tiles: int) -> ImageTokens:
-    scaled = _scale(width, height, max_tiles)
+    return _assemble(_scale(width, height, max_tiles), max_tiles, upright=width < height)
+
+
+def _assemble(scaled: _Scaled, max_tiles: int, *, upright: bool) -> ImageTokens:
     along, across = scaled.tiles, ceil_div(scaled.short, _TILE)
-    columns, rows = (across, along) if width < height else (along, across)
+    columns, rows = (across, along) if upright else (along, across)
     tokens = (columns * rows + 1) * _TILE_TOKENS + (rows + 1) * _TILE_ROWS + 1
     return image_tokens(
         tokens, tokens, tokens, (max_tiles + 1) * _TILE_PATCHES, tiles=columns * rows + 1, grid=(columns, rows)

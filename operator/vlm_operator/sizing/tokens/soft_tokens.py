@@ -213,4 +213,5 @@ def _count_placeholders(width: int, height: int, shape: SoftTokenShape) -> int:
     patch_size, pooling, budget, _ = shape
     scale = math.sqrt(budget * pooling**2 / ((height / patch_size) * (width / patch_size)))
     unit = patch_size * pooling
-    return min(max(1, int(height * scale / unit)) * max(1, int(width * scale / unit)), budget)
+    placeholders = (int(height * scale / unit) or 1) * (int(width * scale / unit) or 1)
+    return min(budget, placeholders)

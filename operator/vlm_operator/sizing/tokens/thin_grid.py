@@ -244,7 +244,8 @@ def least_limit(shape: ThinShape) -> int:
 
 @lru_cache(maxsize=65536)
 def _count(width: int, height: int, shape: ThinShape) -> ImageTokens | TokenRefusal:
-    refusal = check_size(width, height) or _check_sides(width, height, shape)
+    thin = width < shape.unit or height < shape.unit or width > MAX_ASPECT * height or height > MAX_ASPECT * width
+    refusal = check_size(width, height) or (_check_sides(width, height, shape) if thin else None)
     if refusal is not None:
         return refusal
     columns, rows = _fit(width, height, shape)
@@ -291,15 +292,16 @@ def _refuse(width: int, height: int, why: str) -> TokenRefusal:
 
 def _fit(width: int, height: int, shape: ThinShape) -> tuple[int, int]:
     """Return (columns, rows) of tokens, 0 where nothing of a side is left; in the engine's floating point."""
-    unit = shape.unit
-    width, height = _lift(width, height, shape)
-    columns, rows = max(1, round(width / unit)), max(1, round(height / unit))
+    unit, _, min_pixels, max_pixels, *_ = shape
+    if width < unit or height < unit:
+        width, height = _lift(width, height, shape)
+    columns, rows = round(width / unit) or 1, round(height / unit) or 1
     pixels = columns * rows * unit**2
-    if pixels > shape.max_pixels:
-        scale, least = math.sqrt(width * height / shape.max_pixels), int(shape.keeps_unit)
-        return max(least, math.floor(width / scale / unit)), max(least, math.floor(height / scale / unit))
-    if pixels < shape.min_pixels:
-        scale = math.sqrt(shape.min_pixels / (width * height))
+    if pixels > max_pixels:
+        scale, least = math.sqrt(width * height / max_pixels), int(shape.keeps_unit)
+        return math.floor(width / scale / unit) or least, math.floor(height / scale / unit) or least
+    if pixels < min_pixels:
+        scale = math.sqrt(min_pixels / (width * height))
         return math.ceil(width * scale / unit), math.ceil(height * scale / unit)
     return columns, rows
 

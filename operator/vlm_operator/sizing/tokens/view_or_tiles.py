@@ -119,7 +119,7 @@ class ViewOrTiles(ImageRule):
 
     def kept_pixels(self, width: int, height: int) -> int:
         """Return the area of the tiles, or of the view where there are none."""
-        columns, rows = _choose_grid(width, height, self.shape)
+        columns, rows = _choose_grid(width, height, self.shape) or (1, 1)
         if columns * rows > 1:
             return columns * rows * self.shape.tile_size**2
         return _measure(width, height, self.shape).embed_tokens * self.shape.unit**2
@@ -214,54 +214,58 @@ def _count(width: int, height: int, shape: ViewShape) -> ImageTokens | TokenRefu
     refusal = check_size(width, height)
     if refusal is not None:
         return refusal
-    columns, rows = _fit_view(width, height, shape)
-    if columns * rows > shape.longest_view:
+    view = _count_view(width, height, shape)
+    if view > shape.longest_view:
         return TokenRefusal(
             reason="StripTooLong",
-            message=f"image size {width}x{height}: the view of so long a strip takes {columns * rows} tokens, and the "
+            message=f"image size {width}x{height}: the view of so long a strip takes {view} tokens, and the "
             f"processor stacks views of at most {shape.longest_view} tokens; cut the strip, or raise max_image_tokens",
         )
-    return _measure(width, height, shape)
+    return _assemble(_choose_grid(width, height, shape), view, shape)
 
 
 def _measure(width: int, height: int, shape: ViewShape) -> ImageTokens:
-    grid = _choose_grid(width, height, shape)
-    tiles = grid[0] * grid[1]
-    columns, rows = _fit_view(width, height, shape)
+    return _assemble(_choose_grid(width, height, shape), _count_view(width, height, shape), shape)
+
+
+def _assemble(grid: tuple[int, int] | None, view: int, shape: ViewShape) -> ImageTokens:
+    """Return the count for tiles on ``grid``, None where the view of ``view`` tokens is all."""
+    tiles = grid[0] * grid[1] if grid else 0
     if tiles > 1:
-        embed, views, tags = tiles * _tile_tokens(shape) + columns * rows, tiles + 1, _TAGS + tiles + 1
-    elif _is_large(width, height, shape) and shape.max_tiles > 1:
-        # A grid of one tile has no thumbnail: the tile is the view.
-        embed, views, tags = _tile_tokens(shape), 1, _TAGS
+        embed, views, tags = tiles * _tile_tokens(shape) + view, tiles + 1, _TAGS + tiles + 1
     else:
-        embed, views, tags = columns * rows, 1, _TAGS
-    return image_tokens(embed, embed + tags, embed + tags, embed * shape.merge_size**2, tiles=views, grid=grid)
+        # A grid of one tile has no thumbnail: the tile is the view.
+        embed, views, tags = _tile_tokens(shape) if tiles else view, 1, _TAGS
+    return image_tokens(
+        embed, embed + tags, embed + tags, embed * shape.merge_size**2, tiles=views, grid=grid or (1, 1)
+    )
 
 
-def _choose_grid(width: int, height: int, shape: ViewShape) -> tuple[int, int]:
+def _choose_grid(width: int, height: int, shape: ViewShape) -> tuple[int, int] | None:
+    """Return (columns, rows) of tiles, None where the image is not cut."""
     if shape.max_tiles > 1 and _is_large(width, height, shape):
         return grid_aspects(shape.tile_size, shape.min_tiles, shape.max_tiles).choose(width, height)
-    return 1, 1
+    return None
 
 
 def _is_large(width: int, height: int, shape: ViewShape) -> bool:
     """Return whether the image is cut; here a side rounds down to one patch, not to one token."""
     unit, patch = shape.unit, shape.unit // shape.merge_size
-    area = max(patch, round(width / unit) * unit) * max(patch, round(height / unit) * unit)
+    area = (round(width / unit) * unit or patch) * (round(height / unit) * unit or patch)
     return area > shape.max_tokens * unit**2 * shape.tolerance
 
 
-def _fit_view(width: int, height: int, shape: ViewShape) -> tuple[int, int]:
-    """Return (columns, rows) of tokens of the whole image resized to one view."""
+def _count_view(width: int, height: int, shape: ViewShape) -> int:
+    """Return the tokens of the whole image resized to one view; in the engine's floating point."""
     unit = shape.unit
-    columns, rows = max(1, round(width / unit)), max(1, round(height / unit))
+    columns, rows = round(width / unit) or 1, round(height / unit) or 1
     if columns * rows > shape.max_tokens:
         beta = math.sqrt(height * width / (shape.max_tokens * unit**2))
-        return max(1, int(width / beta / unit)), max(1, int(height / beta / unit))
+        return (int(width / beta / unit) or 1) * (int(height / beta / unit) or 1)
     if columns * rows < shape.min_tokens:
         beta = math.sqrt(shape.min_tokens * unit**2 / (height * width))
-        return math.ceil(width * beta / unit), math.ceil(height * beta / unit)
-    return columns, rows
+        return math.ceil(width * beta / unit) * math.ceil(height * beta / unit)
+    return columns * rows
 
 
 def _tile_tokens(shape: ViewShape) -> int:

@@ -274,6 +274,7 @@ class LatencyFigures(_Entry):
     front_end: Figure
     elementwise_share: Figure
     weight_only_share: Figure
+    expert_share: Figure
     reading_share: dict[Literal["bf16", "fp8", "fp4"], Figure]
     multiplying_gain: dict[Literal["bf16", "fp8", "fp4"], Figure]
     kv_gain: Figure

@@ -24,8 +24,9 @@ class GpuKind:
 
     ``engine_memory_bytes`` is CUDA's total, which multiplies with the utilization; ``driver_memory_bytes``
     is what the driver (and the ``nvidia.com/gpu.memory`` label) reports. ``hourly_cents`` None means that
-    the price is unknown. ``bf16_flops`` is the rate of FP16 where the GPU has no BF16. ``mig_profile`` names the instance where the kind is one, and is empty for a whole GPU;
-    instances cannot reach each other, so one replica takes one of them.
+    the price is unknown. ``bf16_flops`` is the rate of FP16 where the GPU has no BF16. ``mig_profile`` names the
+    instance where the kind is one, and is empty for a whole GPU; instances cannot reach each other, so one replica
+    takes one of them.
     """
 
     id: str

@@ -1,7 +1,7 @@
 """How fast one GPU does each kind of work: shares of its datasheet figures that were measured, here or on its kin."""
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log2
 from typing import Final, Literal
 
@@ -43,6 +43,10 @@ class Pass:
         """
         shares = tuple((rows / multiplied, share) for rows, share in self.shares)
         return Pass(read=self.read * read, per_row=self.per_row * multiplied, shares=shares)
+
+    def slowed(self, share: float) -> "Pass":
+        """Return the same matrices at a share of the speed."""
+        return replace(self, shares=tuple((rows, share * reached) for rows, reached in self.shares))
 
     def _share(self, rows: float) -> float:
         shares = self.shares

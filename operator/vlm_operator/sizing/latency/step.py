@@ -174,11 +174,12 @@ def _model(
 ) -> StepModel:
     work = decoder_work(text, layout.ranks, _capability(layout.gpu), quantisation, layout.kv_dtype)
     wait, per_row = speed.all_reduce(work.ranks, work.row_bytes)
+    expert_share = speed.calibration.expert_share.value
     return StepModel(
         speed=speed,
         work=work,
         dense=tuple(speed.matrices(matrices) for matrices in work.dense),
-        experts=tuple(speed.matrices(matrices) for matrices in work.experts),
+        experts=tuple(speed.matrices(matrices).slowed(expert_share) for matrices in work.experts),
         head=speed.matrices(work.head),
         fixed=speed.calibration.host_step.value
         + work.layers * (speed.layer_fixed(_main_format(work), layout.kv_dtype) + 2 * wait),

@@ -49,7 +49,7 @@ def test_twelve_small_images_are_profiled_as_small_only_with_the_cap_in_the_flag
     images = pictures((672, 896), count=12)  # 602,112 pixels: 768 tokens each
     limits: dict[str, Any] = {
         "quality": {"minPixelsPerImage": 602_112},
-        "accelerators": {"allowed": ["l4"]},
+        "accelerators": {"allowed": ["l4"], "maxPerReplica": 1},
         "scaling": {"maxReplicas": 1},
     }
     alone = plan(declare(QWEN_3B, images, **limits))

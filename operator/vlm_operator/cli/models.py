@@ -21,7 +21,12 @@ def named_card(model_id: str, source: str, model_dir: str | None = None) -> Mode
     """
     if model_dir is not None:
         return _card_of_folder(model_id, model_dir)
-    return _card_of_hub(model_id, "", "--model") if source == "hub" else find_model(model_id)
+    if source == "hub":
+        return _card_of_hub(model_id, "", "--model")
+    try:
+        return find_model(model_id)
+    except CatalogueError as error:
+        raise CatalogueError(f"{error}; the model's own files: --source hub, or --model-dir DIR") from None
 
 
 def declared_card(resource: Resource, inventory: str, model_dir: str | None = None) -> ModelCard | None:

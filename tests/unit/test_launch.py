@@ -64,7 +64,7 @@ def test_a_size_is_refused_with_those_that_work(size: int, mode: str, legal: boo
     launched = serve("Qwen/Qwen2.5-VL-3B-Instruct", gpu_of("h100-80gb-sxm"), flags=flags).launch()
     assert isinstance(launched, Launched) == legal
     if isinstance(launched, LaunchRefusal):
-        assert "1, 2, 4; with --encoder-mode data also 8, 16" in launched.message
+        assert "1, 2, 4; with encoder mode data also 8, 16" in launched.message
 
 
 def test_data_mode_of_a_tower_that_has_none_is_refused() -> None:

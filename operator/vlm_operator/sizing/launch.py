@@ -18,7 +18,13 @@ from vlm_operator.sizing.encoder_budget import (
 )
 from vlm_operator.sizing.inventory import GpuKind
 from vlm_operator.sizing.kv_cache import check_kv_cache, kv_layout
-from vlm_operator.sizing.legality import check_encoder_mode, check_gpu, check_tensor_parallel, derive_max_model_len
+from vlm_operator.sizing.legality import (
+    check_encoder_mode,
+    check_gpu,
+    check_tensor_parallel,
+    derive_max_model_len,
+    describe_legal_sizes,
+)
 from vlm_operator.sizing.memory import MemoryRequest
 from vlm_operator.sizing.shape import ModelShape
 from vlm_operator.sizing.start_up import StartUp, start_up
@@ -34,8 +40,6 @@ ENGINE_UTILIZATION_PERCENT: Final = 92
 
 HUGE_GPU_BYTES: Final = 160 * GIB
 LARGE_GPU_BYTES: Final = 70 * GIB
-
-_SIZES: Final = tuple(2**power for power in range(6))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +196,7 @@ def _check_legal(shape: ModelShape, gpu: GpuKind, flags: LaunchFlags) -> LaunchR
     if not broken:
         return None
     what = "; ".join(violation.message for violation in broken)
-    return LaunchRefusal(reason=broken[0].rule, message=f"{what}; {_legal_sizes(shape)}")
+    return LaunchRefusal(reason=broken[0].rule, message=f"{what}; {describe_legal_sizes(shape)}")
 
 
 def _check_cache(request: MemoryRequest, dtype: str) -> LaunchRefusal | None:
@@ -205,10 +209,3 @@ def _check_cache(request: MemoryRequest, dtype: str) -> LaunchRefusal | None:
         return None
     message = f"{batched:,} batched tokens do not hold one block of {step:,}; raise --max-num-batched-tokens"
     return LaunchRefusal(reason="BatchTooSmall", message=message)
-
-
-def _legal_sizes(shape: ModelShape) -> str:
-    weights = [size for size in _SIZES if not check_tensor_parallel(shape, size, "weights")]
-    data = [size for size in _SIZES if size not in weights and not check_tensor_parallel(shape, size, "data")]
-    words = f"powers of two that work: {', '.join(map(str, weights)) or 'none'}"
-    return f"{words}; with --encoder-mode data also {', '.join(map(str, data))}" if data else words

@@ -95,6 +95,15 @@ def check_tensor_parallel(
     return tuple(found)
 
 
+def describe_legal_sizes(shape: ModelShape) -> str:
+    """Return which powers of two up to 32 the engine can split ``shape`` over, in words that end a refusal."""
+    sizes = [2**power for power in range(6)]
+    weights = [size for size in sizes if not check_tensor_parallel(shape, size, "weights")]
+    data = [size for size in sizes if size not in weights and not check_tensor_parallel(shape, size, "data")]
+    words = f"powers of two that work: {', '.join(map(str, weights)) or 'none'}"
+    return f"{words}; with encoder mode data also {', '.join(map(str, data))}" if data else words
+
+
 def _method(shape: ModelShape) -> str:
     return shape.quantisation.method if shape.quantisation else ""
 

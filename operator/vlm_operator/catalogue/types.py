@@ -146,6 +146,10 @@ class EngineCard(_Entry):
     provenance: Provenance
     flags: tuple[EngineFlag, ...]
 
+    def __hash__(self) -> int:
+        """Return the hash of the version, so that what is made of a card can be kept."""
+        return hash(self.version)
+
 
 class FlagRule(_Entry):
     """What becomes of some flags that users set themselves: planned, passed on, or refused.

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, NoReturn
 
 from vlm_operator.catalogue.types import EngineCard, EngineFlag
@@ -50,6 +51,7 @@ def parse_command_line(arguments: Sequence[str], engine: EngineCard) -> Mapping[
     return {MODEL: values[MODEL], **given}
 
 
+@cache
 def _build_parser(engine: EngineCard) -> argparse.ArgumentParser:
     parser = _Parser(prog="vllm serve", add_help=False, argument_default=argparse.SUPPRESS)
     parser.add_argument(MODEL, nargs="?", default=None)

@@ -104,7 +104,7 @@ class _Reader:
     def locate(self, message: str) -> Problem:
         """Return the parser's message with the entry that it is about, where it names one."""
         words = message.removeprefix("argument ")
-        named = re.match(r"(?:ambiguous option: |unrecognized arguments: )?([^\s:]+)", words)
+        named = re.match(r"(?:ambiguous option: |unrecognized arguments: )?([^\s:=]+)", words)
         names = named[1].split("/") if named else []
         dests = {self.by_name[name].dest for name in names if name in self.by_name}
         for index, argument in enumerate(self.arguments):
@@ -137,7 +137,7 @@ class _Reader:
         name = flag.names[0]
         shown = name if dest in _SECRETS else " ".join(_arguments(flag, value))
         if rule.verdict == "refused":
-            same = value in rule.unless or (flag.default is not None and value == flag.default)
+            same = value in rule.unless if rule.unless else value == flag.default
             return "" if same else f"{shown} is not taken: {rule.why}; {rule.instead}"
         if dest == "max_model_len" and value == _AUTO:
             return f"{name} auto takes what happens to fit; leave it out: the plan sets what the largest request needs"

@@ -75,12 +75,17 @@ def measure_demand(workload: Workload, rule: ImageRule) -> Demand | TokenRefusal
     )
 
 
-def context_length(demand: Demand, config: Mapping[str, Any]) -> int | LengthRefusal:
-    """Return max_model_len for ``demand``: its longest request rounded up, within what ``config.json`` allows."""
+def context_length(demand: Demand, config: Mapping[str, Any], asked: int | None = None) -> int | LengthRefusal:
+    """Return max_model_len for ``demand``: its longest request rounded up, within what ``config.json`` allows.
+
+    ``asked`` is the length where the user sets it; the longest request has to fit into it.
+    """
     needed = demand.figures.request_max
-    limit = derive_max_model_len(config, None)
+    limit = derive_max_model_len(config, asked)
     if not isinstance(limit, int):
         return limit
+    if asked is not None:
+        return limit if needed <= limit else _too_short(needed, limit)
     if needed > limit:
         return LengthRefusal(
             reason="ContextTooLong",
@@ -88,6 +93,14 @@ def context_length(demand: Demand, config: Mapping[str, Any]) -> int | LengthRef
             "declare fewer or smaller images, or a lower quality.minPixelsPerImage",
         )
     return min(-(-needed // CONTEXT_STEP) * CONTEXT_STEP, limit)
+
+
+def _too_short(needed: int, asked: int) -> LengthRefusal:
+    return LengthRefusal(
+        reason="ContextTooLong",
+        message=f"the largest declared request takes {needed:,} tokens, --max-model-len allows {asked:,}; raise it or "
+        "leave it out of engine.extraArgs",
+    )
 
 
 def percentile(distribution: Mapping[int, float], percent: int) -> int:

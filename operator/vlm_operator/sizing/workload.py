@@ -3,7 +3,7 @@
 ``planning.py`` translates the user's spec into these types; everything else in ``sizing`` reads only them.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from typing import Literal
 
 LatencyMetric = Literal["ttft", "tpot", "request_latency"]
@@ -79,9 +79,13 @@ class AskedFlags:
     passed: tuple[str, ...] = ()
 
     @property
-    def decides(self) -> bool:
-        """Whether a flag is set that a plan obeys."""
-        return replace(self, passed=()) != AskedFlags()
+    def obeyed(self) -> tuple[str, ...]:
+        """The flags that a plan obeys, as they are written, such as ``--max-num-seqs 64``."""
+        values = {field.name.replace("_", "-"): getattr(self, field.name) for field in fields(self)}
+        percent = values.pop("utilization-percent")
+        values["gpu-memory-utilization"] = None if percent is None else f"{percent / 100:.2f}"
+        del values["passed"]
+        return tuple(f"--{name} {value}" for name, value in values.items() if value is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,3 +107,9 @@ class Constraints:
     max_hourly_cost_cents: int | None = None
     min_replicas: int = 1
     max_replicas: int | None = None
+    asked: AskedFlags = AskedFlags()
+
+    @property
+    def only_size(self) -> int | None:
+        """The one tensor parallel size to consider, None where the search may choose."""
+        return self.tensor_parallel_size or self.asked.tensor_parallel_size

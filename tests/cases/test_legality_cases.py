@@ -9,7 +9,7 @@ from tests.cases.situations import declare, gpu_of, pictures, plan, serve, shape
 from vlm_operator.catalogue.load import model_ids
 from vlm_operator.sizing.inventory import Inventory, NodeShape
 from vlm_operator.sizing.launch import LaunchFlags, LaunchRefusal
-from vlm_operator.sizing.legality import check_tensor_parallel
+from vlm_operator.sizing.legality import check_encoder_mode, check_tensor_parallel
 from vlm_operator.sizing.plan import NoFit, Plan
 from vlm_operator.sizing.shape import ModelShape
 from vlm_operator.sizing.weights import weights_per_rank
@@ -56,7 +56,8 @@ def test_whatever_number_of_gpus_is_free_the_size_divides_the_heads(model: str, 
         size = verdict.flags.tensor_parallel_size
         assert size <= free
         assert shape_of(model).text.heads % size == 0
-        assert check_tensor_parallel(shape_of(model), size, verdict.flags.encoder_parallel_mode) == ()
+        mode = verdict.flags.encoder_parallel_mode
+        assert check_tensor_parallel(shape_of(model), size, mode) == check_encoder_mode(shape_of(model), mode) == ()
 
 
 def test_three_free_gpus_give_two_or_a_refusal_and_never_three() -> None:

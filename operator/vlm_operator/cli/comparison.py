@@ -1,7 +1,7 @@
 """Outcomes side by side: the figures that a person chooses by, one column for each outcome."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -65,7 +65,10 @@ def compare(columns: Sequence[Column]) -> tuple[Row, ...]:
         Row(label="verdict", cells=tuple(_verdict(column.outcome) for column in columns)),
         _words("model", columns, lambda plan: plan.model_id),
         _words("runs on", columns, runs_on),
-        _figures("price", columns, lambda plan: plan.hourly_cents, money),
+        replace(
+            _words("price", columns, lambda plan: money(plan.hourly_cents)),
+            numbers=tuple(None if isinstance(it.outcome, NoFit) else it.outcome.hourly_cents for it in columns),
+        ),
         _per_images(columns),
         _figures("tokens of an image", columns, lambda plan: plan.tokens.image_p99, lambda n: f"p99 {n:,.0f}"),
         _words("cap", columns, lambda plan: f"{plan.cap_name} {plan.cap_value:,}" if plan.cap_value else "none"),

@@ -57,8 +57,8 @@ lock: ## choose package versions anew after a change of pyproject.toml
 bench: $(STAMP) ## measure how fast the product answers
 	$(PYTHON) -m tests.bench
 
-accuracy: $(STAMP) ## compare predictions with published figures (BENCHMARKS=FILE for other rows)
-	@$(PYTHON) -m tests.accuracy $(if $(BENCHMARKS),--benchmarks $(BENCHMARKS))
+accuracy: $(STAMP) ## compare predictions with published figures (BENCHMARKS=FILE, SILICON=FILE for other rows)
+	@$(PYTHON) -m tests.accuracy $(if $(BENCHMARKS),--benchmarks $(BENCHMARKS)) $(if $(SILICON),--silicon $(SILICON))
 
 ci: lint test ## exactly what CI runs
 

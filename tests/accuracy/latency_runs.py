@@ -1,9 +1,9 @@
 """Published closed-loop runs of language models as the simulation takes them: shape, layout, limits, lengths.
 
 What the rows are (the table states none of it): ``b`` clients each keep one request in flight, ten requests a client
-in all; lengths lie between 0.8 and 1 of ``isl`` and ``osl`` for Llama-3.1-70B and are fixed for Qwen3-32B. The engine's
-settings are those under which the rows are consistent: 8,192 batched tokens for the 70B (published), one prompt and a
-half beside the clients' tokens for the 32B (inferred); KV cache in BF16 on H100, in FP8 on H200 and B200 (inferred).
+in all; lengths lie between 0.8 and 1 of ``isl`` and ``osl``, but are fixed in the rows of release 0.12.0. The engine's
+settings are those under which the rows are consistent: 8,192 batched tokens (published), one prompt and a half beside
+the clients' tokens for release 0.12.0 (inferred); KV cache in BF16 on H100, in FP8 on H200 and B200 (inferred).
 """
 
 import csv
@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from math import nan
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -46,11 +47,22 @@ GPUS = {
     "a100_sxm": "a100-80gb-sxm",
     "l40s": "l40s",
 }
+FP8: Mapping[str, Any] = {"quant_method": "fp8"}
+NVFP4: Mapping[str, Any] = {
+    "quant_method": "modelopt",
+    "quant_algo": "NVFP4",
+    "group_size": 16,
+    "exclude_modules": ["lm_head"],
+}
 FORMATS: Mapping[str, Mapping[str, Any] | None] = {
     "": None,
-    "fp8": {"quant_method": "fp8"},
-    "fp4": {"quant_method": "modelopt", "quant_algo": "NVFP4", "group_size": 16, "exclude_modules": ["lm_head"]},
+    "bf16": None,
+    "bfloat16": None,
+    "fp8": FP8,
+    "fp4": NVFP4,
+    "nvfp4": NVFP4,
 }
+FP8_CACHE = ("h200_sxm", "b200_sxm", "b300_sxm", "gb200")
 REQUESTS_PER_CLIENT = 10
 BLOCK_TOKENS = 16
 PUBLISHED_TOKENS = 8192
@@ -102,18 +114,28 @@ def read_runs(path: Path | None = None) -> tuple[Run, ...]:
             output_tokens=int(float(row["osl"])),
             clients=int(float(row["b"])),
             ranks=int(float(row["tp"])),
-            ttft=float(row["ttft_m"]) / 1000,
-            tpot=float(row["tpot_m"]) / 1000,
+            ttft=_milliseconds(row["ttft_m"]),
+            tpot=_milliseconds(row["tpot_m"]),
             note=row["note"],
         )
         for row in csv.DictReader(io.StringIO(text))
     )
 
 
+def _milliseconds(text: str) -> float:
+    """Return seconds; nan where nothing was measured."""
+    try:
+        return float(text) / 1000
+    except ValueError:
+        return nan
+
+
 def why_not_scored(run: Run) -> str:
     """Return why a row does not count, empty where it does."""
     if run.note == "0.12.0" and run.format == "fp8":
         return "behaves like disaggregated prefill and decode, which is not modelled"
+    if not (run.ttft > 0 and run.tpot > 0):
+        return "it states no TTFT or no TPOT"
     if run.system not in GPUS or run.format not in FORMATS:
         return f"{run.system} with {run.format or 'bf16'} is not modelled"
     if run.model not in text_models():
@@ -147,7 +169,7 @@ def gpu_of(system: str) -> GpuKind:
 
 def kv_dtype(run: Run) -> str:
     """Return the KV cache's type under which the rows are consistent with the GPU's memory."""
-    return "auto" if run.system == "h100_sxm" else "fp8"
+    return "fp8" if run.system in FP8_CACHE and run.note != SERIAL_RELEASE else "auto"
 
 
 def simulate_run(
@@ -159,7 +181,7 @@ def simulate_run(
     costs = decoder_model(shape, quantisation, layout, calibration)
     if run.note == SERIAL_RELEASE:
         costs = replace(costs, fixed=costs.fixed + serial_host)
-    fixed = "Qwen3-32B" in run.model
+    fixed = run.note == SERIAL_RELEASE
     kind = RequestKind(weight=1, text=_lengths(run.input_tokens, fixed), output=_lengths(run.output_tokens, fixed))
     limits = ServerLimits(
         max_num_seqs=1024,
@@ -183,7 +205,7 @@ def kv_tokens(run: Run) -> int:
 
 def batched_tokens(run: Run) -> int:
     """Return the tokens of a step with which a row was served."""
-    if "Qwen3-32B" in run.model:
+    if run.note == SERIAL_RELEASE:
         return run.clients + int(ROOM_FOR_PROMPTS * run.input_tokens)
     return PUBLISHED_TOKENS
 

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from unittest import mock
 
+from tests.bench.traffic import traffic_actions
 from tests.support.rules import example_rules, rule_function, rule_key
 from vlm_operator.api.validate import Resource, load_resources
 from vlm_operator.catalogue import load
@@ -130,6 +131,8 @@ def main() -> None:
 
     show("catalogue: read and check every file", load_catalogue)
     show("vlmctl --help, a new process", start_command_line)
+    for name, simulated in traffic_actions():
+        show(name, simulated)
     examples = example_rules()
     rules = {(rule_name(builder), rule_key(builder)) for builder in BUILDERS.values()}
     for name, key in sorted(rules, key=lambda pair: (pair[0], examples[pair[1]][0])):

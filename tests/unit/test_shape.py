@@ -38,6 +38,9 @@ def _compressed(weights: dict[str, Any], inputs: dict[str, Any] | None, ignore: 
 INT8 = _compressed(
     {"num_bits": 8, "type": "int", "strategy": "channel"}, {"num_bits": 8, "type": "int"}, ["re:.*visual.*", "lm_head"]
 )
+W4A8 = _compressed(
+    {"num_bits": 4, "type": "int", "group_size": 128, "strategy": "group"}, {"num_bits": 8, "type": "int"}, ["lm_head"]
+)
 INT4 = _compressed({"num_bits": 4, "type": "int", "group_size": 128, "strategy": "group"}, None, ["re:.*visual.*"])
 
 
@@ -127,6 +130,7 @@ def test_storage_changes_no_parameter_count() -> None:
         ({"quant_method": "compressed-tensors"}, "config_groups"),
         ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, "W4A8_AWQ"),
         ("fp8", "no mapping"),
+        (W4A8, "4-bit weights with quantised activations"),
     ],
 )
 def test_an_unknown_format_is_refused_by_name(quantisation: object, named: str) -> None:

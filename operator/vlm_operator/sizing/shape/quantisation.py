@@ -166,6 +166,9 @@ def _read_compressed(found: Mapping[str, Any]) -> Quantisation:
     weight = weights[0]
     bits, kind = int(weight["num_bits"]), str(weight["type"])
     scheme = _compressed_scheme(weight, bits, kind)
+    if kind == "int" and bits < _BYTE and inputs is not None:
+        message = f"{bits}-bit weights with quantised activations, which few GPUs have kernels for"
+        raise ValueError(message)
     integer = kind == "int" and bits == _BYTE and inputs is not None
     return Quantisation(
         method="compressed-tensors",

@@ -12,7 +12,6 @@ Source: ``MuseGlimmerImageProcessor`` of ``transformers``, and Muse Spark's own 
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product
 from typing import ClassVar, Final, NamedTuple
 
 from vlm_operator.sizing.tokens import caps, reading
@@ -190,7 +189,9 @@ def fit_aspect(width: int, height: int, shape: AspectShape) -> tuple[int, int]:
         wide = high * ratio
     best, least, aspect = (0, 0), math.inf, height / width
     # A set, as in the engine: its order decides between grids that distort alike, such as those of a square.
-    for rows, columns in set(product((math.floor(high), math.ceil(high)), (math.floor(wide), math.ceil(wide)))):
+    low, left = math.floor(high), math.floor(wide)
+    up, right = math.ceil(high), math.ceil(wide)
+    for rows, columns in {(low, left), (low, right), (up, left), (up, right)}:
         if rows < 1 or columns < 1 or rows * columns > most:
             continue
         distortion = abs(rows / columns - aspect)

@@ -46,7 +46,6 @@ REFUSED = {
     "CohereLabs/aya-vision-32b": "the engine removed Aya",
     "stepfun-ai/Step-3.7-Flash": "the engine serves no such architecture",
     "MiniMaxAI/MiniMax-M3": "the engine serves no such architecture",
-    "google/gemma-3n-E4B-it": "no formula for its MobileNet tower and for AltUp",
     "moonshotai/Kimi-K3": "no formula for its delta attention and its residual blocks",
 }
 """Cards without a shape, and why."""

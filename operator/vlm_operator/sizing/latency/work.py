@@ -181,7 +181,7 @@ def _tower_matrices(
     found: dict[NumberFormat, list[float]] = {}
     for weight in weights:
         sums = found.setdefault(format_of(weight, capability, shape.quantisation), [0.0, 0.0])
-        part = 1 / merged if weight.part == "projector" else 1.0
+        part = 1 / merged if weight.part == "projector" else shape.vision.passes
         sums[0] += weight.parameters * _share(weight, ranks) * part
         sums[1] += weight.measure(ranks, shape.text.dtype_bytes)[1]
     return tuple(Matrices(format=name, elements=sums[0], bytes=sums[1]) for name, sums in found.items())

@@ -7,7 +7,18 @@ from typing import Any, Final
 from vlm_operator.sizing.shape.quantisation import apply_quantisation, read_quantisation
 from vlm_operator.sizing.shape.text import FAMILIES, read_text, text_model_type
 from vlm_operator.sizing.shape.types import ModelShape, ShapeRefusal, TextShape, VisionShape
-from vlm_operator.sizing.shape.vision import others, qwen, remote, siglip
+from vlm_operator.sizing.shape.vision import (
+    aria,
+    gemma3n,
+    omni,
+    others,
+    perception,
+    qwen,
+    remote,
+    siglip,
+    siglip_families,
+)
+from vlm_operator.sizing.shape.vision.parts import vision_config
 
 _Reader = Callable[[Mapping[str, Any], int], VisionShape]
 _LLAVA_TOWERS: Final = frozenset({"clip_vision_model", "siglip_vision_model"})
@@ -36,6 +47,10 @@ _QWEN3 = _Family(read_vision=qwen.read_qwen3_vl, data_parallel=True, deepstack=T
 _QWEN3_5 = _Family(read_vision=qwen.read_qwen3_vl, data_parallel=True)
 _IDEFICS3 = _Family(read_vision=siglip.read_idefics3)
 _DEEPSEEK_OCR = _Family(read_vision=others.read_deepseek_ocr)
+_OVIS2_5 = _Family(read_vision=remote.read_ovis2_5)
+_PRENORMED = _Family(read_vision=siglip_families.read_prenormed_onevision, towers=_LLAVA_TOWERS)
+_QWEN2_5_OMNI = _Family(read_vision=omni.read_qwen2_5_omni)
+_MINICPM4_6 = _Family(read_vision=remote.read_minicpm4_6, data_parallel=True)
 _KIMI = _Family(read_vision=qwen.read_moonvit, data_parallel=True)
 
 ARCHITECTURES: Final[Mapping[str, _Family]] = {
@@ -53,6 +68,12 @@ ARCHITECTURES: Final[Mapping[str, _Family]] = {
     "InternVLChatModel": _Family(read_vision=others.read_internvl, data_parallel=True),
     "Llama4ForConditionalGeneration": _Family(read_vision=others.read_llama4, data_parallel=True),
     "Gemma3ForConditionalGeneration": _Family(read_vision=siglip.read_gemma3, prefix_lm=True),
+    "Gemma3nForConditionalGeneration": _Family(read_vision=gemma3n.read_gemma3n),
+    "AriaForConditionalGeneration": _Family(read_vision=aria.read_aria),
+    "PixtralForConditionalGeneration": _Family(read_vision=siglip.read_pixtral),
+    "DeepseekOCR2ForCausalLM": _Family(read_vision=others.read_deepseek_ocr2),
+    "MiniCPMV4_6ForConditionalGeneration": _MINICPM4_6,
+    "MiniCPMV4_7ForConditionalGeneration": _MINICPM4_6,
     "Gemma4ForConditionalGeneration": _Family(read_vision=others.read_gemma4),
     "PaliGemmaForConditionalGeneration": _Family(read_vision=siglip.read_paligemma, prefix_lm=True),
     "Mistral3ForConditionalGeneration": _Family(read_vision=siglip.read_mistral3, towers=frozenset({"pixtral"})),
@@ -77,14 +98,35 @@ ARCHITECTURES: Final[Mapping[str, _Family]] = {
     "KimiK25ForConditionalGeneration": _KIMI,
     "Phi4MMForCausalLM": _Family(read_vision=remote.read_phi4mm),
     "KeyeForConditionalGeneration": _Family(read_vision=remote.read_keye, wide_rotary=True),
+    "KeyeVL1_5ForConditionalGeneration": _Family(read_vision=remote.read_keye1_5, wide_rotary=True),
     "InternVLForConditionalGeneration": _Family(read_vision=others.read_internvl_hf),
+    "InternS1ForConditionalGeneration": _Family(read_vision=others.read_internvl_hf),
+    "SkyworkR1VChatModel": _Family(read_vision=others.read_internvl),
+    "H2OVLChatModel": _Family(read_vision=others.read_internvl, data_parallel=True),
+    "QianfanOCRForConditionalGeneration": _Family(read_vision=others.read_qianfan, data_parallel=True),
+    "Eagle2_5_VLForConditionalGeneration": _Family(read_vision=siglip_families.read_eagle2_5, data_parallel=True),
+    "RForConditionalGeneration": _PRENORMED,
+    "BeeForConditionalGeneration": _PRENORMED,
+    "Phi4ForCausalLMV": _Family(read_vision=siglip_families.read_phi4_siglip),
+    "IsaacForConditionalGeneration": _Family(read_vision=siglip_families.read_isaac, data_parallel=True),
+    "BagelForConditionalGeneration": _Family(read_vision=siglip_families.read_bagel),
+    "StepVLForConditionalGeneration": _Family(read_vision=perception.read_step_vl, data_parallel=True),
+    "Qwen2_5OmniModel": _QWEN2_5_OMNI,
+    "Qwen2_5OmniForConditionalGeneration": _QWEN2_5_OMNI,
+    "Qwen3OmniMoeForConditionalGeneration": _Family(read_vision=omni.read_qwen3_omni, deepstack=True),
+    "Exaone4_5_ForConditionalGeneration": _Family(read_vision=omni.read_exaone4_5, data_parallel=True),
+    "OpenCUAForConditionalGeneration": _Family(read_vision=qwen.read_qwen2_5_vl, data_parallel=True),
+    "Cosmos3ForConditionalGeneration": _QWEN3,
+    "InternS2PreviewForConditionalGeneration": _QWEN3_5,
     "HunYuanVLForConditionalGeneration": _Family(read_vision=remote.read_hunyuan),
     "Llama_Nemotron_Nano_VL": _Family(read_vision=remote.read_llama_nemotron),
     "NemotronH_Nano_VL_V2": _Family(read_vision=remote.read_nemotron_nano),
     "Step3VLForConditionalGeneration": _Family(read_vision=remote.read_step3, data_parallel=True),
     "Molmo2ForConditionalGeneration": _Family(read_vision=remote.read_molmo2, prefix_lm=True),
     "Ovis": _Family(read_vision=remote.read_ovis),
-    "Ovis2_5": _Family(read_vision=remote.read_ovis2_5),
+    "Ovis2_5": _OVIS2_5,
+    "Ovis2_6ForCausalLM": _OVIS2_5,
+    "Ovis2_6_MoeForCausalLM": _OVIS2_5,
     "MiniCPMO": _Family(read_vision=remote.read_minicpmo, data_parallel=True),
     "Ernie4_5_VLMoeForConditionalGeneration": _Family(read_vision=qwen.read_ernie, wide_rotary=True),
     "DotsOCRForCausalLM": _Family(read_vision=qwen.read_dots, data_parallel=True, wide_rotary=True),
@@ -112,7 +154,7 @@ def read_shape(architecture: str, config: Mapping[str, Any]) -> ModelShape | Sha
             reason="IncompleteConfig",
             message=f"the config.json of {architecture} lacks or garbles {error}; use the model's own",
         )
-    vision = config.get("vision_config") or {}
+    vision = vision_config(config)
     return ModelShape(
         architecture=architecture,
         text=text,
@@ -149,7 +191,7 @@ def _refuse(architecture: str, family: _Family, config: Mapping[str, Any]) -> Sh
             message=f"the language model {model_type!r} of {architecture} cannot be sized; "
             f"known are {', '.join(sorted(FAMILIES))}",
         )
-    tower = str((config.get("vision_config") or {}).get("model_type", ""))
+    tower = str(vision_config(config).get("model_type", ""))
     if family.towers and tower not in family.towers:
         known = ", ".join(sorted(family.towers))
         return ShapeRefusal(

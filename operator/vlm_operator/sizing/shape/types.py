@@ -98,6 +98,8 @@ class VisionShape:
         weights: Every matrix and table of tower and projector.
         buffer_bytes: Tables that are no parameters (MiniCPM's position tables).
         wide_rotary: Whether queries and keys are rotated in float32 copies.
+        passes: Products with each weight of the tower for one patch: 1, except where convolutions visit positions
+            finer than the patches (Gemma-3n).
         window_layers: Layers whose patches attend within windows of ``window_patches`` only (Qwen2.5-VL).
     """
 
@@ -115,6 +117,7 @@ class VisionShape:
     weights: tuple[Weight, ...] = field(repr=False)
     buffer_bytes: int = 0
     wide_rotary: bool = False
+    passes: float = 1.0
     window_layers: int = 0
     window_patches: int = 0
 

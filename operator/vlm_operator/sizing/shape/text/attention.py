@@ -5,7 +5,7 @@ Sources: vLLM 0.33.0 ``M/qwen2.py``, ``M/deepseek_v2.py:DeepseekV2MLAAttention``
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vlm_operator.sizing.shape.weight import Weight, table
@@ -130,7 +130,7 @@ def gated_delta_net(text: Mapping[str, Any], layers: tuple[int, ...]) -> tuple[W
     found += [
         Weight(part="attention", name=module + "out_proj", rows=values, columns=hidden, split="rows", layers=layers),
         _split_table(module + "conv1d", kernel, 2 * keys + values, layers),
-        _split_table(module + "A_log", 1, heads, layers),
+        replace(_split_table(module + "A_log", 1, heads, layers), element_bytes=4),
         _split_table(module + "dt_bias", 1, heads, layers),
         table("norms", module + "norm", value_dim, layers),
     ]

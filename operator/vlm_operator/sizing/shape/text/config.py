@@ -78,6 +78,15 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "sliding_window_pattern": 6,
     },
     "gemma3n_text": {
+        "hidden_size": 2048,
+        "intermediate_size": 16384,
+        "vocab_size": 262400,
+        "vocab_size_per_layer_input": 262144,
+        "hidden_size_per_layer_input": 256,
+        "max_position_embeddings": 32768,
+        "altup_num_inputs": 4,
+        "laurel_rank": 64,
+        "tie_word_embeddings": True,
         "num_hidden_layers": 35,
         "num_attention_heads": 8,
         "num_key_value_heads": 2,
@@ -110,6 +119,27 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "deepseek_v2": {"max_position_embeddings": 2048},
     "deepseek_v3": {"max_position_embeddings": 4096},
+    "exaone4": {
+        "hidden_size": 4096,
+        "intermediate_size": 16384,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "vocab_size": 102400,
+        "max_position_embeddings": 2048,
+        "sliding_window": 4096,
+        "sliding_window_pattern": 4,
+    },
+    "qwen2_5_omni_text": {
+        "hidden_size": 3584,
+        "intermediate_size": 18944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "vocab_size": 152064,
+        "max_position_embeddings": 32768,
+        "use_sliding_window": False,
+    },
     "glm4v_text": _GLM4V,
     "glm_ocr_text": _GLM4V,
     "glm4v_moe_text": {"max_position_embeddings": 131072, "attention_bias": True},
@@ -129,6 +159,17 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "nemotron_h": {"max_position_embeddings": 4096, "tie_word_embeddings": False},
     "hunyuan_vl": {"max_position_embeddings": 2048},
     "dots_ocr": {"max_position_embeddings": 32768},
+    "aria_text": {
+        "hidden_size": 4096,
+        "intermediate_size": 4096,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "vocab_size": 32000,
+        "max_position_embeddings": 2048,
+        "moe_num_experts": 8,
+        "moe_topk": 2,
+        "moe_num_shared_experts": 2,
+    },
 }
 """Defaults of the transformers configuration classes (transformers 5.20), for keys that checkpoints omit."""
 
@@ -136,9 +177,13 @@ _BY_OUTER: Final[Mapping[str, str]] = {
     "qwen2_vl_text": "qwen2_vl",
     "qwen2_5_vl_text": "qwen2_5_vl",
     "gemma3": "gemma3_text",
+    "aria_moe_lm": "aria_text",
     "gemma3n": "gemma3n_text",
     "gemma4": "gemma4_text",
     "qwen3_vl": "qwen3_vl_text",
+    "qwen3_omni_moe_text": "qwen3_moe",
+    "exaone4_5_text": "exaone4",
+    "qwen2_5_omni": "qwen2_5_omni_text",
     "qwen3_vl_moe": "qwen3_vl_moe_text",
     "qwen3_5": "qwen3_5_text",
     "qwen3_5_moe": "qwen3_5_moe_text",
@@ -165,9 +210,16 @@ _MAY_BE_NULL: Final = frozenset({"sliding_window", "head_dim", "attention_chunk_
 _MINICPM: Final[Mapping[str, str]] = {"2.6": "qwen2", "4.0": "llama", "4.5": "qwen3"}
 
 
+def thinker(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the part of ``config`` that understands: Qwen-Omni keeps the one that speaks beside it."""
+    found = config.get("thinker_config")
+    return found if isinstance(found, Mapping) else config
+
+
 def inner_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the nested text configuration as it stands, or ``config`` where the file is flat."""
-    return next((config[key] for key in NESTED if config.get(key)), config)
+    whole = thinker(config)
+    return next((whole[key] for key in NESTED if whole.get(key)), whole)
 
 
 def find_text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
 """Which layers are dense, which have experts, and the weights of both.
 
 Sources: vLLM 0.33.0 ``M/qwen3_moe.py``, ``M/qwen3_next.py``, ``M/deepseek_v2.py``, ``M/glm4_moe.py``,
-``M/llama4.py``, ``M/gemma4.py``.
+``M/llama4.py``, ``M/gemma4.py``, ``M/aria.py``.
 """
 
 from collections.abc import Callable, Mapping
@@ -186,6 +186,17 @@ def _step3(text: Mapping[str, Any]) -> Experts:
     )
 
 
+def _aria(text: Mapping[str, Any]) -> Experts:
+    width = int(text["intermediate_size"])
+    return Experts(
+        number=int(text["moe_num_experts"]),
+        visited=int(text["moe_topk"]),
+        width=width,
+        shared_width=int(text["moe_num_shared_experts"]) * width,
+        layers=tuple(range(int(text["num_hidden_layers"]))),
+    )
+
+
 def _gemma4(text: Mapping[str, Any]) -> Experts | None:
     if not text.get("enable_moe_block"):
         return None
@@ -211,5 +222,6 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Experts | None]]] = {
     "llama4_text": _llama4,
     "ernie4_5_vl_moe_text": _ernie,
     "step3_text": _step3,
+    "aria_text": _aria,
     "gemma4_text": _gemma4,
 }

@@ -8,6 +8,7 @@ from vlm_operator.sizing.shape.quantisation import apply_quantisation
 from vlm_operator.sizing.shape.text import attention as kinds
 from vlm_operator.sizing.shape.text.config import find_text_config, is_tied, rope, text_model_type
 from vlm_operator.sizing.shape.text.experts import Experts, dense_mlp, expert_weights, read_experts
+from vlm_operator.sizing.shape.text.gemma3n import residual_streams
 from vlm_operator.sizing.shape.text.kv_layers import (
     count_kv_heads,
     is_latent,
@@ -46,11 +47,14 @@ FAMILIES: Final[Mapping[str, _Family]] = {
     "cohere2": _Family(norms=1),
     "gemma2": _Family(norms=4),
     "gemma3_text": _Family(norms=4, qk_norm=True),
+    "gemma3n_text": _Family(norms=4, qk_norm=True),
     "gemma4_text": _Family(norms=4, qk_norm=True),
     "qwen2": _Family(bias=True),
     "qwen2_vl": _Family(bias=True),
     "qwen2_5_vl": _Family(bias=True),
+    "qwen2_5_omni_text": _Family(bias=True),
     "dots_ocr": _Family(bias=True),
+    "exaone4": _Family(qk_norm=True),
     "qwen3": _Family(qk_norm=True),
     "qwen3_moe": _Family(qk_norm=True),
     "qwen3_vl_text": _Family(qk_norm=True),
@@ -73,10 +77,12 @@ FAMILIES: Final[Mapping[str, _Family]] = {
     "lfm2": _Family(qk_norm=True),
     "nemotron_h": _Family(norms=1),
     "step3_text": _Family(),
+    "aria_text": _Family(),
 }
 """Language models whose every weight is known."""
 
 _MOLMO_EXTRA_ROWS: Final = 128
+_TWO_TABLES: Final = frozenset({"gemma3_text", "gemma3n_text", "gemma4_text"})
 
 
 def read_text(config: Mapping[str, Any], dtype_bytes: int, quantisation: Quantisation | None = None) -> TextShape:
@@ -214,6 +220,7 @@ def _attention(
         qkv_bias=bias,
         out_bias=bool(text.get("attention_bias")) and model_type in {"llama", "granite", "cohere2"},
         gated=family.gated and bool(text.get("attn_output_gate", True)),
+        own_keys=tuple(i for i in softmax if i < len(every) - int(text.get("num_kv_shared_layers") or 0)),
     )
     if linear:
         found += kinds.gated_delta_net(text, linear)
@@ -255,7 +262,7 @@ def _dense_width(model_type: str, text: Mapping[str, Any], experts: Experts | No
         return 0
     if model_type == "llama4_text":
         return int(text["intermediate_size_mlp"])
-    width = int(text["intermediate_size"])
+    width = max(_widths(text))
     if model_type == "molmo":
         return width // 2
     if model_type == "lfm2" and text.get("block_auto_adjust_ff_dim", True):
@@ -263,6 +270,12 @@ def _dense_width(model_type: str, text: Mapping[str, Any], experts: Experts | No
         step = int(text.get("block_multiple_of") or 256)
         return -(-adjusted // step) * step
     return width
+
+
+def _widths(text: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the MLP's width in every layer, which Gemma-3n lists one by one."""
+    given = text["intermediate_size"]
+    return tuple(map(int, given)) if isinstance(given, list) else (int(given),) * int(text["num_hidden_layers"])
 
 
 def _mlp(model_type: str, text: Mapping[str, Any], experts: Experts | None) -> tuple[Weight, ...]:
@@ -276,11 +289,14 @@ def _mlp(model_type: str, text: Mapping[str, Any], experts: Experts | None) -> t
     doubled = tuple(i for i in dense if i >= len(every) - shared)
     block = "feed_forward" if model_type in {"llama4_text", "lfm2"} else "mlp"
     found: tuple[Weight, ...] = ()
-    for layers, wide in ((tuple(i for i in dense if i not in doubled), width), (doubled, 2 * width)):
-        if layers:
-            found += dense_mlp(hidden, wide, layers, f"layers.{{}}.{block}.")
+    listed = _widths(text) if isinstance(text.get("intermediate_size"), list) else (width,) * len(every)
+    widths = [wide * (2 if i in doubled else 1) for i, wide in enumerate(listed)]
+    for wide in dict.fromkeys(widths[i] for i in dense):
+        found += dense_mlp(hidden, wide, tuple(i for i in dense if widths[i] == wide), f"layers.{{}}.{block}.")
     if experts:
         found += expert_weights(hidden, experts)
+    if model_type == "gemma3n_text":
+        found += residual_streams(text)
     return found + _per_layer_inputs(text)
 
 
@@ -352,4 +368,4 @@ def _rotary_elements(model_type: str, text: Mapping[str, Any], head_dim: int) ->
         full = rows + int(text.get("original_max_position_embeddings") or 0)
     elif "mrope_section" in parameters and not parameters.get("mrope_interleaved"):
         full = 4 * rows
-    return full * wide + (rows * head_dim if model_type in {"gemma3_text", "gemma4_text"} else 0)
+    return full * wide + (rows * head_dim if model_type in _TWO_TABLES else 0)

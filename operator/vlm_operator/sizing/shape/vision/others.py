@@ -1,4 +1,4 @@
-"""InternViT, Llama-4, Gemma-4 and DeepSeek towers."""
+"""InternViT, Llama-4, Gemma-4 and DeepSeek towers (vLLM 0.33.0 ``M/*.py`` of the same names)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,16 +29,27 @@ _INTERNVL_HF: Final[Mapping[str, int]] = {
     "num_attention_heads": 16,
 }
 _SAM_WINDOW: Final = 14
+_SAM_B: Final[Mapping[str, Any]] = {
+    "width": 768,
+    "layers": 12,
+    "heads": 12,
+    "global_attn_indexes": (2, 5, 8, 11),
+    "downsample_channels": (512, 896),
+}
+_QWEN2_WIDTH: Final = 896
+_OCR2_QUERIES: Final = (144, 256)
+"""Learned queries of a tile of 768 and of a view of 1,024 pixels."""
 
 
 def read_internvl(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
-    """InternVL: InternViT and a projector that every rank holds (pixel shuffle, norm, two linears).
+    """InternVL: InternViT up to ``select_layer`` and a projector on every rank (pixel shuffle, norm, two linears).
 
     Raises:
         KeyError: The file lacks a size of the tower.
     """
     vision = vision_config(config)
-    width, layers = int(vision["hidden_size"]), int(vision["num_hidden_layers"])
+    width, selected = int(vision["hidden_size"]), number(config, "select_layer", -1)
+    layers = int(vision["num_hidden_layers"]) + selected + 1 if selected < 0 else selected + 1
     normed = bool(vision.get("qk_normalization", vision.get("use_qk_norm")))
     norm = width if vision.get("norm_type") == "rms_norm" else 2 * width
     layer = Layer(
@@ -69,14 +80,19 @@ def read_internvl(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
 
 def read_internvl_hf(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
     """InternVL in its transformers form (``M/interns1_vit.py``): every rank holds attention, only MLPs are split."""
+    found = read_qianfan(config, text_hidden)
+    weights = tuple(replace(weight, split="whole") if ".attn." in weight.name else weight for weight in found.weights)
+    return replace(found, weights=weights, split_heads=0)
+
+
+def read_qianfan(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
+    """Qianfan-OCR: InternVL, whose tower is described as in transformers' InternVL."""
     vision = dict(vision_config(config))
     for key in ("image_size", "patch_size"):
         side = vision.get(key)
         if isinstance(side, list):
             vision[key] = side[0]
-    found = read_internvl({**config, "vision_config": {**_INTERNVL_HF, **vision}}, text_hidden)
-    weights = tuple(replace(weight, split="whole") if ".attn." in weight.name else weight for weight in found.weights)
-    return replace(found, weights=weights, split_heads=0)
+    return read_internvl({**config, "vision_config": {**_INTERNVL_HF, **vision}}, text_hidden)
 
 
 def read_llama4(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
@@ -183,6 +199,31 @@ def read_deepseek_ocr(config: Mapping[str, Any], text_hidden: int) -> VisionShap
         projector_table(2 * out),
     )
     return shape(layer, int(clip["layers"]), weights, heads=int(clip["heads"]), patch=patch, out=out)
+
+
+def read_deepseek_ocr2(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
+    """DeepSeek-OCR-2: SAM-B and a Qwen2 decoder of fixed sizes (``M/deepencoder2.py``), all of it on every rank."""
+    projector = config.get("projector_config") or {}
+    layer = Layer(
+        hidden=_QWEN2_WIDTH,
+        intermediate=4864,
+        norms=2 * _QWEN2_WIDTH,
+        key_width=128,
+        key_heads=2,
+        gated=True,
+        out_bias=False,
+        mlp_bias=False,
+        split_attention=False,
+        split_mlp=False,
+    )
+    out = number(projector, "n_embed", text_hidden)
+    weights = (
+        tower_table(_sam(_SAM_B, 1024)),
+        tower_table((sum(_OCR2_QUERIES) + 1) * _QWEN2_WIDTH),
+        *linear("projector.layers", number(projector, "input_dim", _QWEN2_WIDTH), out),
+        projector_table(out),
+    )
+    return shape(layer, 24, weights, heads=14, patch=16, out=out, merge=4)
 
 
 def _sam(sam: Mapping[str, Any], image: int) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from vlm_operator.sizing.shape.text.config import thinker
 from vlm_operator.sizing.shape.types import VisionShape
 from vlm_operator.sizing.shape.weight import Split, Weight, table
 
@@ -14,6 +15,8 @@ class Layer:
 
     Attributes:
         norms: Elements of all its norms and scales, which every rank holds.
+        key_width: Width of all keys together where several queries share one, 0 where they are as wide as the layer.
+        key_heads: Key heads among which tensor parallelism cuts that width.
         split_attention: Whether tensor parallelism splits the four projections.
         split_mlp: Whether it splits the MLP.
     """
@@ -21,6 +24,8 @@ class Layer:
     hidden: int
     intermediate: int
     norms: int
+    key_width: int = 0
+    key_heads: int = 0
     gated: bool = False
     qkv_bias: bool = True
     out_bias: bool = True
@@ -39,12 +44,17 @@ class Layer:
                 part="vision_tower",
                 name=f"blocks.{{}}.attn.{name}",
                 rows=hidden,
-                columns=hidden,
-                split=attention[0],
+                columns=columns,
+                split="kv" if heads and self.split_attention else attention[0],
+                kv_heads=heads,
                 layers=every,
                 bias=self.qkv_bias,
             )
-            for name in ("q_proj", "k_proj", "v_proj")
+            for name, columns, heads in (
+                ("q_proj", hidden, 0),
+                ("k_proj", self.key_width or hidden, self.key_heads),
+                ("v_proj", self.key_width or hidden, self.key_heads),
+            )
         ]
         found.append(tower("blocks.{}.attn.proj", hidden, hidden, attention[1], layers=every))
         found += [
@@ -135,5 +145,5 @@ def number(config: Mapping[str, Any], key: str, default: int) -> int:
 
 def vision_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the tower's part of ``config.json``."""
-    found = config.get("vision_config")
+    found = thinker(config).get("vision_config")
     return found if isinstance(found, Mapping) else {}

@@ -62,7 +62,16 @@ def read_phi4mm(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
 
 
 def read_keye(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
-    """Keye-VL: SigLIP with a second position table for packed images, patches merged 2 x 2 on every rank."""
+    """Keye-VL: SigLIP with a second position table for packed images, patches merged 2 x 2 by two split linears."""
+    return _keye(config, text_hidden, norm=number(vision_config(config), "hidden_size", 1152))
+
+
+def read_keye1_5(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
+    """Keye-VL 1.5: the same with its norm behind the merging of patches."""
+    return _keye(config, text_hidden, norm=4 * number(vision_config(config), "hidden_size", 1152))
+
+
+def _keye(config: Mapping[str, Any], text_hidden: int, *, norm: int) -> VisionShape:
     vision = vision_config(config)
     layer = _siglip_layer(vision)
     width, patch, merge = layer.hidden, number(vision, "patch_size", 14), number(vision, "spatial_merge_size", 2)
@@ -70,8 +79,8 @@ def read_keye(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
     weights = (
         tower("patch_embedding", 3 * patch**2, width, bias=True),
         tower_table((side**2 + _KEYE_PACKED_POSITIONS) * width + 2 * width),
-        *mlp_projector(merged, merged, text_hidden, split=False),
-        projector_table(2 * width),
+        *mlp_projector(merged, merged, text_hidden, split=True),
+        projector_table(2 * norm),
     )
     layers, heads = number(vision, "num_hidden_layers", 27), number(vision, "num_attention_heads", 16)
     return shape(layer, layers, weights, heads=heads, patch=patch, out=text_hidden, merge=merge)
@@ -235,6 +244,36 @@ def _visual_vocabulary(rows: int, vocab: int, indicators: int, out: int) -> tupl
     """Return the head over visual words, its norm and their embedding, which every rank holds."""
     words = vocab - indicators
     return (*linear("head", rows, words, bias=False), projector_table(2 * words + vocab * out))
+
+
+def read_minicpm4_6(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
+    """MiniCPM-V 4.6: SigLIP, a merger by windows of 2 x 2 between its layers and another one behind it."""
+    vision = vision_config(config)
+    layer = Layer(
+        hidden=number(vision, "hidden_size", 768),
+        intermediate=number(vision, "intermediate_size", 3072),
+        norms=4 * number(vision, "hidden_size", 768),
+    )
+    width, patch = layer.hidden, number(vision, "patch_size", 16)
+    side, merged = number(vision, "image_size", 224) // patch, 4 * layer.hidden
+    window = [
+        replace(weight, name=weight.name.replace("blocks", "vit_merger"))
+        for weight in replace(layer, norms=2 * width).weights(1)
+        if ".attn." in weight.name
+    ]
+    weights = (
+        tower("patch_embedding", 3 * patch**2, width, bias=True),
+        tower_table((side**2 + 2) * width),
+        *window,
+        tower("vit_merger.linear_1", merged, 4 * layer.intermediate, bias=True),
+        tower("vit_merger.linear_2", 4 * layer.intermediate, width, bias=True),
+        tower_table(3 * width + 2 * merged),
+        *mlp_projector(merged, merged, text_hidden, split=False),
+        projector_table(2 * merged),
+    )
+    layers = number(vision, "num_hidden_layers", 12) - bool(config.get("drop_vision_last_layer"))
+    heads = number(vision, "num_attention_heads", 12)
+    return shape(layer, layers, weights, heads=heads, patch=patch, out=text_hidden, merge=4)
 
 
 def read_minicpmo(config: Mapping[str, Any], text_hidden: int) -> VisionShape:

@@ -199,6 +199,21 @@ def read_mistral3(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
     return _pixtral(config, projector, text_hidden, merge)
 
 
+def read_pixtral(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
+    """Pixtral in Mistral's own format (``M/pixtral.py``): patches merged if the file says so, linears on every rank."""
+    vision, width = vision_config(config), _width(config, 1024)
+    merges = vision.get("mm_projector_id") == "patch_merge"
+    merge = number(vision, "spatial_merge_size", 1) if merges else 1
+    norm = width if vision.get("add_pre_mm_projector_layer_norm") else 0
+    biased = bool(vision.get("adapter_bias", True))
+    projector = (
+        *(linear("patch_merger.merging_layer", merge**2 * width, width, bias=False) if merges else ()),
+        *mlp_projector(width, text_hidden, text_hidden, split=False, bias=biased),
+        projector_table(norm),
+    )
+    return _pixtral(config, projector, text_hidden, merge)
+
+
 def _pixtral(config: Mapping[str, Any], projector: tuple[Weight, ...], out: int, merge: int) -> VisionShape:
     vision, width = vision_config(config), _width(config, 1024)
     patch = number(vision, "patch_size", 16)

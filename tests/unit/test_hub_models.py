@@ -19,6 +19,7 @@ from vlm_operator.hub.types import ModelFiles, SourceRefusal
 from vlm_operator.planning import catalogue_inventory, plan_deployment
 from vlm_operator.render.engine_args import render_engine_args
 from vlm_operator.report.status_plan import plan_status
+from vlm_operator.sizing.legality import derive_max_model_len
 from vlm_operator.sizing.plan import NoFit, Plan
 from vlm_operator.sizing.shape import ModelShape, read_shape
 from vlm_operator.sizing.tokens import ImageRule, bind_rule
@@ -86,6 +87,33 @@ def test_the_layers_that_llava_does_not_name_are_those_of_its_class() -> None:
     # The engine leaves out the last layer of the tower, which the published size has.
     assert weights_per_rank(shape, 1).parameter_bytes == pytest.approx(real_models()[LLAVA]["total_size"], rel=0.002)
     assert tokens_of(card, 1024, 768) == 576
+
+
+def test_a_file_of_gemma_3_that_names_only_what_differs_has_the_published_size() -> None:
+    # As Gemma-3-4B was first published: no heads, no vocabulary (4,300,079,472 parameters on the hub).
+    text = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34}
+    vision = dict(real_files(MEDGEMMA)["config.json"]["vision_config"])
+    config = {
+        "architectures": ["Gemma3ForConditionalGeneration"],
+        "model_type": "gemma3",
+        "mm_tokens_per_image": 256,
+        "text_config": {**text, "rope_scaling": {"factor": 8.0, "rope_type": "linear"}, "sliding_window": 1024},
+        "vision_config": vision,
+    }
+    shape = shape_of(described("someone/gemma-3-4b-invoices", {"config.json": config}))
+    assert weights_per_rank(shape, 1).parameter_bytes == 2 * 4_300_079_472
+
+
+def test_a_file_that_newer_transformers_nested_is_the_same_model() -> None:
+    flat = real_files(AIN)["config.json"]
+    outer = {"architectures", "model_type", "vision_config", "image_token_id", "video_token_id", "transformers_version"}
+    inner = {key: value for key, value in flat.items() if key not in outer}
+    nested = {key: value for key, value in flat.items() if key in outer}
+    nested["text_config"] = {**inner, "model_type": "qwen2_vl_text"}
+    before, after = (described(AIN, {**real_files(AIN), "config.json": config}) for config in (flat, nested))
+    assert shape_of(after) == shape_of(before)
+    assert derive_max_model_len(after.config, None) == derive_max_model_len(before.config, None)
+    assert tokens_of(after, 1654, 2339) == tokens_of(before, 1654, 2339)
 
 
 def test_a_missing_vision_section_is_that_of_the_whole_class() -> None:
@@ -242,7 +270,7 @@ def _tensors(model_id: str) -> tuple[StoredTensor, ...]:
 
 def plan(card: ModelCard, **spec: Any) -> Plan | NoFit:
     model = {"id": card.id, "revision": "main", "source": "Hub"}
-    return plan_deployment(make_resource(model=model, **spec).spec, catalogue_inventory(), card)
+    return plan_deployment(make_resource(model=model, **spec).spec, catalogue_inventory(), card, simulate=False)
 
 
 def test_the_engine_gets_the_commit_that_was_planned_for() -> None:

@@ -10,6 +10,8 @@ from tests.conformance.vectors import read_rows, vectors_folder
 from vlm_operator.catalogue.load import find_engine, find_gpu, find_model, model_ids
 from vlm_operator.engine.command_line import MODEL, CommandLineRefusal, parse_command_line
 from vlm_operator.engine.config import ConfigRefusal, EngineConfig, resolve_config
+from vlm_operator.engine.extra_args import read_extra_args
+from vlm_operator.errors import InputError
 from vlm_operator.sizing.inventory import kind_from_card
 from vlm_operator.sizing.shape import ShapeRefusal, read_shape
 
@@ -57,6 +59,23 @@ def resolve(arguments: str) -> EngineConfig | ConfigRefusal | CommandLineRefusal
 def test_a_command_line_is_parsed_or_refused_as_by_the_engine(row: dict[str, Any]) -> None:
     values = parse_command_line(row["argv"], ENGINE)
     assert isinstance(values, CommandLineRefusal) != row["parse_ok"], values
+
+
+def test_what_the_engine_refuses_is_refused_from_a_user_and_what_is_obeyed_is_read_alike(row: dict[str, Any]) -> None:
+    arguments = row["argv"][1:]
+    try:
+        asked = read_extra_args(arguments, ENGINE.version)
+    except InputError:
+        return
+    assert row["parse_ok"]
+    for field, value in row.get("resolved", {}).items() if row["start_ok"] else ():
+        # A tower that cannot share images out is told so when the plan is made; the engine itself only warns.
+        if field != "mm_encoder_tp_mode":
+            assert getattr(asked, field, None) in (None, value), field
+    # What is passed on or left out is nothing that the plan rests on.
+    values = parse_command_line([MODEL, *asked.passed], ENGINE)
+    assert not isinstance(values, CommandLineRefusal)
+    assert not set(values) & set(FIELDS)
 
 
 def test_a_command_line_starts_with_the_settings_of_the_engine_or_not_at_all(row: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from tests.unit.test_api_refusals import valid_document
 from vlm_operator.api import names
 from vlm_operator.api.validate import load_resources, parse_resource
 from vlm_operator.catalogue import load
-from vlm_operator.catalogue.types import EngineFlag
+from vlm_operator.catalogue.types import EngineFlag, FlagRules
 from vlm_operator.cli.main import main
 from vlm_operator.controller.decide import decide
 from vlm_operator.engine.command_line import CommandLineRefusal, parse_command_line
@@ -72,7 +72,7 @@ def test_every_flag_of_the_engine_is_planned_passed_or_refused() -> None:
 
 
 def test_a_flag_without_a_rule_or_with_two_is_an_error_of_the_catalogue(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = load._parse(load._FLAG_RULES, load.FlagRules.model_validate)
+    whole = load._parse(load._FLAG_RULES, FlagRules.model_validate)
     for rules in (whole.rules[1:], (*whole.rules, whole.rules[0])):
         other = whole.model_copy(update={"rules": rules})
         monkeypatch.setattr(load, "_parse", lambda *_, other=other: other)
@@ -213,8 +213,8 @@ def plan_of(*arguments: str, **spec: Any) -> Plan:
 
 
 def test_a_plan_takes_the_asked_values_says_so_and_renders_each_flag_once() -> None:
-    arguments = ("-tp=2", "--max-model-len=20000", "--max-num-seqs=24", "--max-num-batched-tokens=3000")
-    arguments += ("--gpu-memory-utilization=0.80", "--kv-cache-dtype=fp8", "--mm-encoder-tp-mode=data", "--seed=3")
+    arguments = ["-tp=2", "--max-model-len=20000", "--max-num-seqs=24", "--max-num-batched-tokens=3000"]
+    arguments += ["--gpu-memory-utilization=0.80", "--kv-cache-dtype=fp8", "--mm-encoder-tp-mode=data", "--seed=3"]
     plan = plan_of(*arguments)
     flags = plan.flags
     assert (flags.tensor_parallel_size, plan.gpus_per_replica) == (2, 2)

@@ -6,6 +6,7 @@ spec (an unknown GPU) is an ``InputError``, what can be read but not served is a
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from random import Random
 
 from vlm_operator.api import names
 from vlm_operator.api.spec import Objective, VLMDeploymentSpec
@@ -19,6 +20,7 @@ from vlm_operator.catalogue.load import (
     memory_calibration,
 )
 from vlm_operator.catalogue.types import ModelCard
+from vlm_operator.engine.extra_args import PATH, read_extra_args
 from vlm_operator.errors import CatalogueError, InputError, Problem
 from vlm_operator.sizing.advice import Opening, advise
 from vlm_operator.sizing.checkpoint import Checked, check_tensors
@@ -27,6 +29,7 @@ from vlm_operator.sizing.plan import NoFit, Plan
 from vlm_operator.sizing.search import JudgedPlace, Model, Task, judge_places, search
 from vlm_operator.sizing.shape import ShapeRefusal, read_shape
 from vlm_operator.sizing.workload import (
+    AskedFlags,
     Constraints,
     ImageCount,
     ImageSize,
@@ -38,6 +41,9 @@ from vlm_operator.sizing.workload import (
 ENGINE_VERSION = "0.33.0"
 """The engine release that the facts of this product describe; also the default of ``spec.engine.version``."""
 
+SEED = 33020
+"""Of the simulated traffic: the same input gives the same plan."""
+
 
 def plan_deployment(
     spec: VLMDeploymentSpec,
@@ -45,6 +51,8 @@ def plan_deployment(
     card: ModelCard | None = None,
     *,
     tensor_parallel_size: int | None = None,
+    simulate: bool = True,
+    suggest: bool = True,
 ) -> Plan | NoFit:
     """Return what to run for ``spec`` on ``inventory``, or why nothing fits.
 
@@ -53,31 +61,45 @@ def plan_deployment(
         inventory: What could be had.
         card: Describes the model where its source is not the catalogue.
         tensor_parallel_size: The only size to consider; None leaves it to the search.
+        simulate: Whether the cheapest plans are tried under simulated traffic, or closed formulas decide alone.
+        suggest: Whether to look for what would fit where nothing does.
 
     Raises:
-        InputError: the spec names a GPU that is neither in the catalogue nor in the inventory.
+        InputError: the spec names a GPU that is neither in the catalogue nor in the inventory, or ``engine.extraArgs``
+            has an argument that cannot be used.
     """
     task = _task(spec, inventory, card, tensor_parallel_size)
     if isinstance(task, NoFit):
         return task
-    verdict = search(task.asked)
-    if isinstance(verdict, NoFit) and verdict.candidates:
-        return replace(verdict, suggestions=advise(task.asked, _openings(spec, task.offered)))
+    seeded = _seeded if simulate else None
+    verdict = search(task.asked, seeded)
+    if isinstance(verdict, NoFit) and verdict.candidates and suggest:
+        return replace(
+            verdict, suggestions=advise(task.asked, _openings(spec, task.offered), _seeded if simulate else None)
+        )
     if isinstance(verdict, Plan) and verdict.model_id == task.asked.models[0].id:
         notes = (task.note,) if task.note else ()
         return replace(verdict, model_revision=task.revision, reasons=(*verdict.reasons, *notes))
     return verdict
 
 
+def _seeded() -> Random:
+    return Random(SEED)  # noqa: S311 - traffic, no secret
+
+
 def judge_deployment(
-    spec: VLMDeploymentSpec, inventory: Inventory, card: ModelCard | None = None
+    spec: VLMDeploymentSpec,
+    inventory: Inventory,
+    card: ModelCard | None = None,
+    *,
+    tensor_parallel_size: int | None = None,
 ) -> tuple[JudgedPlace, ...] | NoFit:
     """Return what each GPU kind and tensor parallel size of ``inventory`` could run, or why none can be judged.
 
     Raises:
         InputError: as in ``plan_deployment``.
     """
-    task = _task(spec, inventory, card, None)
+    task = _task(spec, inventory, card, tensor_parallel_size)
     return task if isinstance(task, NoFit) else judge_places(task.asked)
 
 
@@ -112,11 +134,23 @@ def _task(
     task = Task(
         models=(_model(spec, card, checked), *_other_formats(spec, card)),
         workload=workload_of(spec),
-        constraints=replace(constraints_of(spec), tensor_parallel_size=tensor_parallel_size),
+        constraints=replace(
+            constraints_of(spec), tensor_parallel_size=tensor_parallel_size, asked=_asked_flags(spec, version)
+        ),
         inventory=restrict_inventory(spec, offered),
         engine_version=version,
     )
     return _Planned(asked=task, offered=offered, note=checked.note, revision=card.revision)
+
+
+def _asked_flags(spec: VLMDeploymentSpec, version: str) -> AskedFlags:
+    """Return what ``engine.extraArgs`` asks for; the type of the KV cache is also a field, which admits it or not."""
+    asked = read_extra_args(spec.engine.extra_args, version)
+    admitted = spec.quality.allowed_kv_cache_dtypes
+    if asked.kv_cache_dtype is not None and admitted and asked.kv_cache_dtype not in admitted:
+        message = f"--kv-cache-dtype {asked.kv_cache_dtype}: quality.allowedKVCacheDtypes admits {', '.join(admitted)}"
+        raise InputError([Problem(path=PATH, message=f"{message}; leave the flag or that field out")])
+    return asked
 
 
 def checked_shape(card: ModelCard) -> Checked | ShapeRefusal:
@@ -203,6 +237,8 @@ def workload_of(spec: VLMDeploymentSpec) -> Workload:
         requests_per_minute=declared.traffic.requests_per_minute,
         burst_percent=declared.traffic.burst_percent or 100,
         concurrent_requests=declared.traffic.concurrent_requests,
+        repeat_percent=declared.images.repeat_percent,
+        shared_prefix_tokens=declared.text.shared_prefix_tokens,
     )
 
 

@@ -113,6 +113,7 @@ def make_plan(**changes: Any) -> Plan:
         host=HostResources(cpu_cores=8, memory_bytes=32 * GIB, shared_memory_bytes=2 * GIB),
         memory=make_memory(gpu.engine_memory_bytes),
         kv_cache_tokens=432_000,
+        tight_kv_cache=False,
         concurrent_requests=67,
         limits=(LimitCheck(name="context length", needed=6448, limit=6656),),
         tokens=make_tokens(),
@@ -134,6 +135,8 @@ def make_latency() -> LatencyEstimate:
         request=Percentiles(p50=3.6, p95=9.1, p99=11.0),
         requests_per_minute_per_replica=212.7,
         certainty="estimated",
+        evidence="kernels",
+        spread={"ttft": (0.7, 1.4), "tpot": (0.85, 1.2), "request_latency": (0.85, 1.25)},
     )
 
 

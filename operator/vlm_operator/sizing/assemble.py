@@ -1,22 +1,25 @@
 """The parts of a judged candidate put together into a ``Plan``. No decision is taken here; called by ``judge.py``."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from vlm_operator.sizing import latency
-from vlm_operator.sizing.fit import MemoryFit
+from vlm_operator.sizing.fit import KV_RESERVE, MemoryFit
 from vlm_operator.sizing.plan import LatencyEstimate, LimitCheck, Percentiles, Plan, ServerFlags
-from vlm_operator.sizing.question import Candidate, Question, Setting
+from vlm_operator.sizing.question import Candidate, Case, Question, Setting
+from vlm_operator.sizing.workload import LatencyMetric
 
+SPREADS: Final[Mapping[LatencyMetric, latency.Quantity]] = {
+    "ttft": "ttft",
+    "tpot": "tpot",
+    "request_latency": "total",
+}
 PROCESSOR_CACHE_GIB = 4
 """The engine's default size of the cache of processed images."""
 
 
 def assemble_latency(
-    runner: latency.Replica,
-    works: Mapping[int, latency.RequestWork],
-    seconds: Mapping[int, latency.RequestSeconds],
-    most: int,
+    question: Question, case: Case, seconds: Mapping[int, latency.RequestSeconds], most: int
 ) -> LatencyEstimate:
     """Return the percentiles of the mix; ``most`` is how many requests a replica runs when it is full."""
 
@@ -24,13 +27,22 @@ def assemble_latency(
         values = {p: getattr(figures, metric) for p, figures in seconds.items()}
         return Percentiles(p50=values[50], p95=values[95], p99=values[99])
 
+    evidence = case.runner.costs.speed.evidence
     return LatencyEstimate(
         ttft=over("ttft"),
         tpot=over("tpot"),
         request=over("total"),
-        requests_per_minute_per_replica=latency.requests_per_minute(runner, works[50], most),
+        requests_per_minute_per_replica=latency.requests_per_minute(case.runner, case.works[50], most),
         certainty="estimated",
+        evidence=evidence,
+        spread=spread_of(question, evidence),
     )
+
+
+def spread_of(question: Question, evidence: latency.Evidence) -> Mapping[LatencyMetric, tuple[float, float]]:
+    """Return what measured figures are of predicted ones, lowest and highest, for each latency."""
+    found = question.latency.spread[evidence]
+    return {metric: (found[key].low, found[key].high) for metric, key in SPREADS.items()}
 
 
 def assemble_plan(
@@ -64,13 +76,15 @@ def assemble_plan(
             max_num_seqs=setting.max_num_seqs,
             max_num_batched_tokens=fit.max_num_batched_tokens,
             gpu_memory_utilization_percent=fit.gpu_memory_utilization_percent,
+            extra_args=question.constraints.asked.passed,
         ),
         images_per_prompt=images,
         cap_name=cap.name if cap else "",
         cap_value=cap.value if cap else None,
         host=fit.host,
         memory=fit.memory,
-        kv_cache_tokens=fit.kv_cache_tokens,
+        kv_cache_tokens=fit.cache.tokens,
+        tight_kv_cache=fit.peak_requests < (1 + KV_RESERVE) * setting.running,
         concurrent_requests=fit.largest_requests,
         limits=limits,
         tokens=question.demand.figures,
@@ -78,19 +92,29 @@ def assemble_plan(
         hourly_cents=cents,
         certainty="remembered" if question.remembered else "estimated",
         binding_constraint="KV cache" if fit.largest_requests <= setting.max_num_seqs else "running sequences",
-        reasons=_reasons(candidate, question),
+        reasons=_reasons(candidate, question, setting, fit),
     )
 
 
-def _reasons(candidate: Candidate, question: Question) -> tuple[str, ...]:
+def _reasons(candidate: Candidate, question: Question, setting: Setting, fit: MemoryFit) -> tuple[str, ...]:
     """Say what was chosen and why: the GPUs, then whatever differs from the model as it was published."""
     reasons = ["the cheapest GPUs per hour that keep every declared limit"]
     if question.model_id != question.declared_id:
         reasons.append(f"{question.model_id} holds the same model in fewer bytes, which makes the plan cheaper")
-    if candidate.kv_cache_dtype != "auto":
+    asked = question.constraints.asked
+    if candidate.kv_cache_dtype != "auto" and asked.kv_cache_dtype is None:
         reasons.append(f"a KV cache in {candidate.kv_cache_dtype} holds more requests, which makes the plan cheaper")
-    if candidate.encoder_mode == "data":
+    if candidate.encoder_mode == "data" and asked.mm_encoder_tp_mode is None:
         reasons.append("each GPU encodes whole images, since the vision tower is small or cannot be split that way")
+    if fit.peak_requests < (1 + KV_RESERVE) * setting.running:
+        reasons.append(
+            f"the KV cache holds {fit.peak_requests} requests of the 99th percentile for {setting.running} that run: "
+            f"less than the usual reserve of {KV_RESERVE:.0%}, since nothing else fits"
+        )
+    if asked.obeyed:
+        reasons.append(f"as engine.extraArgs asks: {', '.join(asked.obeyed)}")
+    if asked.passed:
+        reasons.append(f"passed on from engine.extraArgs: {' '.join(asked.passed)}")
     return (*reasons, _cap_reason(question))
 
 
@@ -132,5 +156,9 @@ def _limits(question: Question, setting: Setting, fit: MemoryFit) -> tuple[Limit
             needed=question.demand.largest_image_tokens if question.shape.prefix_lm else 1,
             limit=fit.max_num_batched_tokens,
         ),
-        LimitCheck(name="KV cache", needed=setting.running * figures.request_max, limit=fit.kv_cache_tokens),
+        LimitCheck(
+            name="KV cache",
+            needed=setting.running * figures.request_p99,
+            limit=max(fit.peak_requests, 1) * figures.request_p99,
+        ),
     )

@@ -1,17 +1,19 @@
 """Batch limits, utilization and memory chosen together for one GPU kind and tensor parallel size.
 
 In: ``FitRequest`` from ``judge.py``. Out: ``MemoryFit``, or the name and numbers of the part that is too large as a
-``Misfit``. Larger batches are tried first; the first that holds the wanted requests wins, else the roomiest.
+``Misfit``. Larger batches are tried first; the first that holds the wanted requests with a reserve wins, else
+the roomiest.
 """
 
 from dataclasses import dataclass
 
 from vlm_operator.catalogue.types import MemoryCalibration
 from vlm_operator.sizing.encoder_budget import EncoderBudget, EncoderRefusal, encoder_budget
-from vlm_operator.sizing.host import HostResources
+from vlm_operator.sizing.host import HostResources, estimate_host
 from vlm_operator.sizing.inventory import GpuKind
-from vlm_operator.sizing.kv_cache import KVSettings, kv_layout
+from vlm_operator.sizing.kv_cache import KVCachePlan, KVSettings, kv_layout
 from vlm_operator.sizing.memory import MemoryBreakdown, MemoryRequest
+from vlm_operator.sizing.memory_constants import constants_at
 from vlm_operator.sizing.shape import ModelShape
 from vlm_operator.sizing.start_up import Misfit, start_up
 from vlm_operator.sizing.tokens.types import MaximumTokens
@@ -25,11 +27,17 @@ MAX_UTILIZATION_PERCENT = 92
 """The engine's own default. Above it run-time growth has been seen to end vision servers."""
 
 
+KV_RESERVE = 0.2
+"""Share of the peak need that the KV cache keeps beyond it: a full cache preempts requests and computes them anew.
+Practice keeps 20 to 30 %."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FitRequest:
-    """What has to fit: the model on its GPUs, its images, and how many of the largest requests run at once.
+    """What has to fit: the model on its GPUs, its images, and how many requests run at once.
 
-    It fits where the pessimistic end of ``calibration`` fits.
+    ``peak_request_tokens`` is the 99th percentile of their lengths. It fits where the pessimistic end of
+    ``calibration`` fits.
     """
 
     calibration: MemoryCalibration
@@ -43,42 +51,53 @@ class FitRequest:
     images_per_prompt: int
     largest_image_tokens: int
     largest_request_tokens: int
+    peak_request_tokens: int
     running: int
+    preprocessing_cores: int
     maximum: MaximumTokens
+    max_num_batched_tokens: int | None = None
+    utilization_percent: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFit:
-    """A choice of batch limits that starts, and the memory that comes of it; ``largest_requests`` fit at once."""
+    """A choice of batch limits that starts, and the memory that comes of it.
+
+    ``largest_requests`` of the largest kind fit at once, and ``peak_requests`` of the 99th percentile.
+    """
 
     max_num_batched_tokens: int
     gpu_memory_utilization_percent: int
     encoder_budget_tokens: int
     memory: MemoryBreakdown
     host: HostResources
-    kv_cache_tokens: int
+    cache: KVCachePlan
     largest_requests: int
+    peak_requests: int
 
 
 def fit_memory(request: FitRequest) -> MemoryFit | Misfit:
     """Return the best batch limits that start, or the misfit of the batch that came nearest."""
+    choices = _batch_choices(request)
+    if isinstance(choices, Misfit):
+        return choices
     fits: list[MemoryFit] = []
     misfits: list[Misfit] = []
-    for batched_tokens in _batch_choices(request):
+    for batched_tokens in choices:
         verdict = _try_batch(request, batched_tokens)
         if isinstance(verdict, Misfit):
             misfits.append(verdict)
-        elif verdict.largest_requests >= request.running:
+        elif verdict.peak_requests >= (1 + KV_RESERVE) * request.running:
             return verdict
         else:
             fits.append(verdict)
     if fits:
-        return max(fits, key=lambda fit: fit.largest_requests)
+        return max(fits, key=lambda fit: fit.peak_requests)
     return min(misfits, key=lambda misfit: misfit.shortfall_fraction)
 
 
-def _batch_choices(request: FitRequest) -> tuple[int, ...]:
-    """Return the step sizes that every declared image may pass, largest first.
+def _batch_choices(request: FitRequest) -> tuple[int, ...] | Misfit:
+    """Return the step sizes that every declared image may pass, largest first; the one that is asked for alone.
 
     An image that may not be chunked has to fit into one step, and an image above the engine's own maximum is refused
     unless a step is at least as large (the encoder budget is the larger of the two). A step also holds a whole block
@@ -94,6 +113,15 @@ def _batch_choices(request: FitRequest) -> tuple[int, ...]:
         least = max(least, request.maximum.engine_tokens, request.largest_image_tokens)
     elif request.largest_image_tokens > request.maximum.engine_tokens:
         least = max(least, request.largest_image_tokens)
+    asked = request.max_num_batched_tokens
+    if asked is not None and asked < least:
+        message = (
+            f"--max-num-batched-tokens {asked:,} is below the {least:,} that {request.max_num_seqs} sequences, a block "
+            f"of the KV cache and an image of {request.largest_image_tokens:,} tokens need; raise it or leave it out"
+        )
+        return Misfit(reason="BatchTooSmall", message=message, shortfall_fraction=least / asked - 1)
+    if asked is not None:
+        return (asked,)
     choices = tuple(tokens for tokens in BATCHED_TOKENS if tokens >= least)
     return choices or (ceil_div(least, BATCHED_TOKENS_STEP) * BATCHED_TOKENS_STEP,)
 
@@ -113,7 +141,7 @@ def _try_batch(request: FitRequest, batched_tokens: int) -> MemoryFit | Misfit:
         _memory_request(request, batched_tokens, budget),
         request.calibration,
         kv_cache_dtype=request.kv_cache_dtype,
-        leave_room=True,
+        leave_room=request.utilization_percent is None,
     )
     if begun.misfit is not None:
         return begun.misfit
@@ -122,9 +150,14 @@ def _try_batch(request: FitRequest, batched_tokens: int) -> MemoryFit | Misfit:
         gpu_memory_utilization_percent=begun.request.utilization_percent,
         encoder_budget_tokens=budget.tokens,
         memory=begun.memory,
-        host=begun.host,
-        kv_cache_tokens=begun.cache.tokens,
+        host=estimate_host(
+            begun.request,
+            constants_at(request.calibration, "high"),
+            preprocessing_cores=request.preprocessing_cores,
+        ),
+        cache=begun.cache,
         largest_requests=begun.cache.requests_of(request.largest_request_tokens),
+        peak_requests=begun.cache.requests_of(request.peak_request_tokens),
     )
 
 
@@ -134,7 +167,7 @@ def _memory_request(request: FitRequest, batched_tokens: int, budget: EncoderBud
         gpu=request.gpu,
         tensor_parallel_size=request.tensor_parallel_size,
         encoder_mode=request.encoder_mode,
-        utilization_percent=MAX_UTILIZATION_PERCENT,
+        utilization_percent=request.utilization_percent or MAX_UTILIZATION_PERCENT,
         max_num_seqs=request.max_num_seqs,
         max_num_batched_tokens=batched_tokens,
         max_model_len=request.max_model_len,

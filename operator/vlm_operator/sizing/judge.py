@@ -1,124 +1,161 @@
 """One candidate judged: GPU kind x tensor parallel size against everything that is asked.
 
-In: ``Candidate`` and ``Question``. Out: ``Plan`` where every named check holds, else the first ``Rejection``.
-The checks run in the order in which the engine would trip over them: GPU, sharding, context, memory, traffic, money.
+In: ``Candidate`` and ``Question``. Out: ``Judged`` with a plan where every named check holds, else the first
+``Rejection``. The checks run in the order in which the engine would trip over them: GPU, sharding, context, memory,
+traffic, money.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping
 
 from vlm_operator.sizing import latency
 from vlm_operator.sizing.assemble import assemble_latency, assemble_plan
-from vlm_operator.sizing.fit import FitRequest, MemoryFit, fit_memory
+from vlm_operator.sizing.fit import KV_RESERVE, FitRequest, MemoryFit, fit_memory
+from vlm_operator.sizing.host import MEDIA_THREADS
 from vlm_operator.sizing.kv_cache import KVSettings, check_kv_cache
-from vlm_operator.sizing.legality import LengthRefusal, check_gpu, check_tensor_parallel
-from vlm_operator.sizing.plan import Plan, Rejection
-from vlm_operator.sizing.question import Candidate, Question, Setting
+from vlm_operator.sizing.legality import LengthRefusal, check_encoder_mode, check_gpu, check_tensor_parallel
+from vlm_operator.sizing.plan import LatencyEstimate, Plan, Rejection
+from vlm_operator.sizing.question import Candidate, Case, Judged, Question, Setting
 from vlm_operator.sizing.start_up import Misfit
-from vlm_operator.sizing.workload import Workload
+from vlm_operator.sizing.workload import LatencyTarget, Workload
 from vlm_operator.units import format_gib
 
 MAX_SEQUENCES = 256
 SEQUENCE_STEP = 8
+UNEVEN = 3
+LEAST_OPEN_SEQUENCES = 16
 MAX_REPLICAS = 64
 """Where scaling.maxReplicas sets no limit, more replicas than this are not searched."""
 PERCENTILES = (50, 95, 99)
+LEAST_PREPROCESSING_CORES = 2
 NEVER = 1e9
 """Shortfall of a candidate that no change of the workload would save: it is the farthest miss."""
 
 
-def judge(candidate: Candidate, question: Question) -> Plan | Rejection:
+def judge(candidate: Candidate, question: Question) -> Judged | Rejection:
     """Return the plan for ``candidate``, or the first check that it fails."""
     illegal = _check_legal(candidate, question)
     if illegal is not None:
         return illegal
     if isinstance(question.max_model_len, LengthRefusal):
-        return _reject(candidate, question.max_model_len.reason, question.max_model_len.message)
+        return reject(candidate, question.max_model_len.reason, question.max_model_len.message)
     return _with_traffic(candidate, question, question.max_model_len)
 
 
 def _check_legal(candidate: Candidate, question: Question) -> Rejection | None:
     """Return the first rule of the engine that the GPU, the layout or the type of the KV cache breaks."""
     gpu, size = candidate.node.gpu, candidate.tensor_parallel_size
-    broken = check_gpu(question.shape, gpu) or check_tensor_parallel(question.shape, size, candidate.encoder_mode)
+    broken = (
+        check_gpu(question.shape, gpu)
+        or check_encoder_mode(question.shape, candidate.encoder_mode)
+        or check_tensor_parallel(question.shape, size, candidate.encoder_mode)
+    )
     if broken:
-        return _reject(candidate, broken[0].rule, broken[0].message, shortfall=NEVER)
+        return reject(candidate, broken[0].rule, broken[0].message, shortfall=NEVER)
     settings = KVSettings(
         tensor_parallel_size=size, capability=gpu.compute_capability or (0, 0), dtype=candidate.kv_cache_dtype
     )
     refused = check_kv_cache(question.shape, settings)
-    return _reject(candidate, refused.reason, refused.message, shortfall=NEVER) if refused else None
+    return reject(candidate, refused.reason, refused.message, shortfall=NEVER) if refused else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Case:
-    """What is the same for every replica count of one candidate."""
+def _with_traffic(candidate: Candidate, question: Question, max_model_len: int) -> Judged | Rejection:
+    """Return a plan with the fewest replicas that hold the traffic within the latency targets.
 
-    max_model_len: int
-    runner: latency.Replica
-    works: Mapping[int, latency.RequestWork]
-
-
-def _with_traffic(candidate: Candidate, question: Question, max_model_len: int) -> Plan | Rejection:
-    """Return a plan with the fewest replicas that hold the traffic within the latency targets."""
+    A KV cache without its reserve is a plan only where no number of replicas gives it one.
+    """
     constraints = question.constraints
     replicas = constraints.min_replicas
     most = constraints.max_replicas or max(MAX_REPLICAS, constraints.min_replicas)
-    case = _Case(
-        max_model_len=max_model_len,
-        runner=_replica(candidate, question),
-        works=_request_works(question),
-    )
+    case = Case(max_model_len=max_model_len, runner=_replica(candidate, question), works=_request_works(question))
     hopeless = _late(candidate, question, latency.percentiles_seconds(case.runner, case.works, 1))
     if hopeless is not None:  # late with a replica for itself: more replicas would not help
         return hopeless
+    tight: Judged | None = None
     last: Rejection | None = None
     while replicas <= most:
         no_room = _check_free_gpus(candidate, replicas)
         if no_room is not None:
-            return last or no_room
-        verdict = _at_replicas(candidate, question, case, replicas)
-        if isinstance(verdict, Plan) or verdict[1] is None:
-            return verdict if isinstance(verdict, Plan) else verdict[0]
-        last, replicas = verdict[0], max(verdict[1], replicas + 1)
-    return last or _reject(candidate, "TooManyReplicas", f"more than {most} replicas would be needed")
+            return tight or last or no_room
+        verdict, next_count = judge_replicas(candidate, question, case, replicas)
+        if isinstance(verdict, Rejection):
+            last = verdict
+        elif not verdict.plan.tight_kv_cache:
+            return verdict
+        else:
+            tight = tight or verdict
+        if next_count is None:
+            break
+        replicas = max(next_count, replicas + 1)
+    return tight or last or reject(candidate, "TooManyReplicas", f"more than {most} replicas would be needed")
 
 
-def _at_replicas(
-    candidate: Candidate, question: Question, case: _Case, replicas: int
-) -> Plan | tuple[Rejection, int | None]:
-    """Judge one replica count. A rejection comes with the replica count worth trying next, or None."""
+def judge_replicas(
+    candidate: Candidate, question: Question, case: Case, replicas: int
+) -> tuple[Judged | Rejection, int | None]:
+    """Judge one replica count; with the verdict comes the count that is worth trying next, None where none is."""
     running = _running_per_replica(question.workload, case.runner, case.works[50], replicas)
     if running is None:
-        rejection = _reject(
-            candidate,
-            "Throughput",
-            f"{replicas} replicas cannot keep up with the declared requests per minute",
-        )
-        return rejection, replicas + 1
-    sequences = min(MAX_SEQUENCES, -(-running // SEQUENCE_STEP) * SEQUENCE_STEP)
+        message = f"{replicas} replicas cannot keep up with the declared requests per minute"
+        return reject(candidate, "Throughput", message), replicas + 1
+    asked = question.constraints.asked.max_num_seqs
+    if asked is not None and running > asked:
+        message = f"{running} requests run at once on each of {replicas} replicas; --max-num-seqs allows {asked}"
+        crowded = reject(candidate, "RunningSequences", message, shortfall=running / asked - 1)
+        return crowded, -(-replicas * running // asked)
+    sequences = asked or _max_num_seqs(question.workload, running)
     setting = Setting(max_model_len=case.max_model_len, max_num_seqs=sequences, replicas=replicas, running=running)
-    fit = fit_memory(_fit_request(candidate, question, setting))
-    if isinstance(fit, Misfit):
-        return _reject(candidate, fit.reason, fit.message, shortfall=fit.shortfall_fraction), None
-    small = _check_host(candidate, fit)
-    if small is not None:
-        return small, None
-    if fit.largest_requests < running:
-        rejection = _reject(
-            candidate,
-            "KVCache",
-            f"the KV cache holds {fit.largest_requests} of the largest requests; {running} run at once",
-            shortfall=running / max(fit.largest_requests, 1) - 1,
-        )
-        next_count = -(-replicas * running // fit.largest_requests) if fit.largest_requests else None
-        return rejection, next_count
+    fit, next_count = _fit(candidate, question, setting)
+    if isinstance(fit, Rejection):
+        return fit, next_count
     seconds = latency.percentiles_seconds(case.runner, case.works, running)
     late = _late(candidate, question, seconds)
     if late is not None:
         return late, replicas + 1 if running > 1 else None
-    estimate = assemble_latency(case.runner, case.works, seconds, min(fit.largest_requests, sequences))
-    return _price(candidate, assemble_plan(candidate, question, setting, fit, estimate), question)
+    estimate = assemble_latency(question, case, seconds, _most_on_time(candidate, question, case, fit))
+    plan = assemble_plan(candidate, question, setting, fit, estimate)
+    dear = _check_price(candidate, plan, question)
+    if dear is not None:
+        return dear, None
+    wanted = -(-math.ceil(replicas * running * (1 + KV_RESERVE)) // fit.peak_requests)
+    judged = Judged(plan=plan, candidate=candidate, question=question, case=case, fit=fit)
+    return judged, wanted if plan.tight_kv_cache and running > 1 else None
+
+
+def _fit(candidate: Candidate, question: Question, setting: Setting) -> tuple[MemoryFit | Rejection, int | None]:
+    """Return how the setting fits GPU and host and holds its requests, or why not and the replicas worth trying."""
+    fit = fit_memory(_fit_request(candidate, question, setting))
+    if isinstance(fit, Misfit):
+        return reject(candidate, fit.reason, fit.message, shortfall=fit.shortfall_fraction), None
+    small = _check_host(candidate, fit)
+    if small is not None:
+        return small, None
+    running, held = setting.running, fit.peak_requests
+    if held >= running:
+        return fit, None
+    message = f"the KV cache holds {held} requests of the 99th percentile; {running} run at once"
+    short = reject(candidate, "KVCache", message, shortfall=running / max(held, 1) - 1)
+    return short, -(-setting.replicas * running // held) if held else None
+
+
+def _max_num_seqs(workload: Workload, running: int) -> int:
+    """Return the sequences that a step takes: arrivals at a rate come unevenly, a closed loop never has more."""
+    wanted = running if workload.requests_per_minute is None else max(LEAST_OPEN_SEQUENCES, UNEVEN * running)
+    return min(MAX_SEQUENCES, -(-wanted // SEQUENCE_STEP) * SEQUENCE_STEP)
+
+
+def _most_on_time(candidate: Candidate, question: Question, case: Case, fit: MemoryFit) -> int:
+    """Return how many requests a replica can run at once with every latency target kept."""
+    low, high = 1, min(fit.peak_requests, question.constraints.asked.max_num_seqs or MAX_SEQUENCES)
+    if not question.constraints.latency_targets:
+        return high
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _late(candidate, question, latency.percentiles_seconds(case.runner, case.works, middle)) is None:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def _fit_request(candidate: Candidate, question: Question, setting: Setting) -> FitRequest:
@@ -131,12 +168,36 @@ def _fit_request(candidate: Candidate, question: Question, setting: Setting) -> 
         kv_cache_dtype=candidate.kv_cache_dtype,
         max_model_len=setting.max_model_len,
         max_num_seqs=setting.max_num_seqs,
+        max_num_batched_tokens=question.constraints.asked.max_num_batched_tokens,
+        utilization_percent=question.constraints.asked.utilization_percent,
         images_per_prompt=question.workload.max_images_per_request,
         largest_image_tokens=question.demand.largest_image_tokens,
         largest_request_tokens=question.demand.figures.request_max,
+        peak_request_tokens=question.demand.figures.request_p99,
         running=setting.running,
+        preprocessing_cores=_preprocessing_cores(candidate, question, setting.replicas),
         maximum=question.rule.maximum(),
     )
+
+
+def _preprocessing_cores(candidate: Candidate, question: Question, replicas: int) -> int:
+    """Return the cores that prepare images: twice what the declared rate keeps busy, within the engine's threads.
+
+    In a closed loop images come when a request ends, so a share of the threads is kept for them. Where the node has
+    fewer cores, those that it has.
+    """
+    workload, figures = question.workload, question.latency
+    counts = workload.images_per_request
+    images = sum(entry.count * entry.weight for entry in counts) / sum(entry.weight for entry in counts)
+    megapixels = sum(image.share * image.width * image.height / 1e6 for image in question.demand.figures.images)
+    busy = images * (figures.preprocess_image.value + megapixels * figures.preprocess_megapixel.value)
+    busy *= 1 - workload.repeat_percent / 100
+    rate = (workload.requests_per_minute or 0) / 60 * workload.burst_percent / 100 / replicas
+    wanted = math.ceil(2 * rate * busy) if rate else MEDIA_THREADS // 2
+    cores = min(max(LEAST_PREPROCESSING_CORES, wanted), MEDIA_THREADS)
+    if candidate.node.cpu_cores is None:
+        return cores
+    return max(LEAST_PREPROCESSING_CORES, min(cores, candidate.node.cpu_cores - 2 - candidate.tensor_parallel_size))
 
 
 def _check_free_gpus(candidate: Candidate, replicas: int) -> Rejection | None:
@@ -145,7 +206,7 @@ def _check_free_gpus(candidate: Candidate, replicas: int) -> Rejection | None:
     if room is None or replicas <= room:
         return None
     free = sum(candidate.node.free_by_node or ())
-    return _reject(
+    return reject(
         candidate,
         "NotEnoughGPUs",
         f"{replicas} replicas of {size} GPUs are needed; {free} GPUs are free, with room for {room} on single nodes",
@@ -158,11 +219,11 @@ def _check_host(candidate: Candidate, fit: MemoryFit) -> Rejection | None:
     node, host = candidate.node, fit.host
     if node.cpu_cores is not None and host.cpu_cores > node.cpu_cores:
         message = f"a pod needs {host.cpu_cores} CPU cores; the node offers {node.cpu_cores}"
-        return _reject(candidate, "HostTooSmall", message, shortfall=host.cpu_cores / max(node.cpu_cores, 1) - 1)
+        return reject(candidate, "HostTooSmall", message, shortfall=host.cpu_cores / max(node.cpu_cores, 1) - 1)
     if node.host_memory_bytes is not None and host.memory_bytes > node.host_memory_bytes:
         needed, offered = format_gib(host.memory_bytes), format_gib(node.host_memory_bytes)
         message = f"a pod needs {needed} of host memory; the node offers {offered}"
-        return _reject(
+        return reject(
             candidate, "HostTooSmall", message, shortfall=host.memory_bytes / max(node.host_memory_bytes, 1) - 1
         )
     return None
@@ -179,14 +240,19 @@ def _replica(candidate: Candidate, question: Question) -> latency.Replica:
 
 
 def _request_works(question: Question) -> dict[int, latency.RequestWork]:
-    """Return the work of the request at each percentile of the declared mix."""
+    """Return the work of the request at each percentile of the declared mix; what caches answer is no work.
+
+    A repeated image is neither prepared nor encoded again, and a shared prefix is not computed again.
+    """
     demand, workload = question.demand, question.workload
+    fresh = 1 - workload.repeat_percent / 100
     return {
         p: latency.RequestWork(
-            megapixels=demand.image_tokens_at[p] * demand.mean_megapixels_per_token,
-            patches=demand.image_tokens_at[p] * demand.mean_patches_per_token,
+            megapixels=demand.image_tokens_at[p] * demand.mean_megapixels_per_token * fresh,
+            patches=demand.image_tokens_at[p] * demand.mean_patches_per_token * fresh,
             prompt_tokens=demand.image_tokens_at[p]
-            + (workload.prompt_tokens_p50 if p == 50 else workload.prompt_tokens_max),
+            + (workload.prompt_tokens_p50 if p == 50 else workload.prompt_tokens_max)
+            - workload.shared_prefix_tokens,
             output_tokens=workload.output_tokens_p50 if p == 50 else workload.output_tokens_max,
         )
         for p in PERCENTILES
@@ -219,30 +285,40 @@ def _late(candidate: Candidate, question: Question, seconds: Mapping[int, latenc
         figures = seconds[target.percentile]
         value = {"ttft": figures.ttft, "tpot": figures.tpot, "request_latency": figures.total}[target.metric]
         if value > target.seconds:
-            name = {"ttft": "TTFT", "tpot": "TPOT", "request_latency": "request latency"}[target.metric]
-            return _reject(
-                candidate,
-                "Latency",
-                f"{name} p{target.percentile} {value:.3g} s > {target.seconds:.3g} s",
-                shortfall=value / target.seconds - 1,
-            )
+            return reject(candidate, "Latency", late_words(target, value), shortfall=value / target.seconds - 1)
     return None
 
 
-def _price(candidate: Candidate, plan: Plan, question: Question) -> Plan | tuple[Rejection, None]:
+def missed_target(estimate: LatencyEstimate, targets: Iterable[LatencyTarget]) -> tuple[LatencyTarget, str] | None:
+    """Return the first of ``targets`` that ``estimate`` misses, and by how much in words."""
+    for target in targets:
+        value = estimate.of(target.metric).at(target.percentile)
+        if value > target.seconds:
+            return target, late_words(target, value)
+    return None
+
+
+def late_words(target: LatencyTarget, value: float) -> str:
+    """Return for example ``TTFT p95 3.9 s > 2 s``."""
+    name = {"ttft": "TTFT", "tpot": "TPOT", "request_latency": "request latency"}[target.metric]
+    return f"{name} p{target.percentile} {value:.3g} s > {target.seconds:.3g} s"
+
+
+def _check_price(candidate: Candidate, plan: Plan, question: Question) -> Rejection | None:
     most = question.constraints.max_hourly_cost_cents
     if most is None:
-        return plan
+        return None
     if plan.hourly_cents is None:
         message = f"the price is unknown, so the limit of ${most / 100:.2f}/h cannot be checked"
-        return _reject(candidate, "PriceUnknown", message), None
+        return reject(candidate, "PriceUnknown", message)
     if plan.hourly_cents > most:
         message = f"${plan.hourly_cents / 100:.2f}/h exceeds the limit of ${most / 100:.2f}/h"
-        return _reject(candidate, "TooExpensive", message, shortfall=plan.hourly_cents / most - 1), None
-    return plan
+        return reject(candidate, "TooExpensive", message, shortfall=plan.hourly_cents / most - 1)
+    return None
 
 
-def _reject(candidate: Candidate, reason: str, message: str, *, shortfall: float = 1.0) -> Rejection:
+def reject(candidate: Candidate, reason: str, message: str, *, shortfall: float = 1.0) -> Rejection:
+    """Return ``candidate`` with why it cannot be used; ``shortfall`` orders near misses."""
     gpu = candidate.node.gpu
     size = candidate.tensor_parallel_size
     return Rejection(

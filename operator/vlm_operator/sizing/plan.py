@@ -11,6 +11,7 @@ from typing import Any, Literal
 from vlm_operator.sizing.host import HostResources
 from vlm_operator.sizing.inventory import Certainty, GpuKind
 from vlm_operator.sizing.memory import MemoryBreakdown
+from vlm_operator.sizing.workload import LatencyMetric
 
 EncoderParallelMode = Literal["weights", "data"]
 LimitName = Literal["context length", "encoder budget", "batch tokens", "KV cache"]
@@ -45,13 +46,46 @@ class Percentiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyEstimate:
-    """Seconds at percentiles of the declared mix, and what they rest on."""
+    """Seconds at percentiles of the declared mix, and what they rest on.
+
+    Attributes:
+        requests_per_minute_per_replica: What a replica serves with every target kept.
+        evidence: Whether served runs of this GPU were compared, its kernels measured, or only its datasheet is known.
+        spread: By metric, the lowest and highest share of the figure that nine measurements of ten lie between.
+    """
 
     ttft: Percentiles
     tpot: Percentiles
     request: Percentiles
     requests_per_minute_per_replica: float
     certainty: Certainty
+    evidence: Literal["runs", "kernels", "datasheet"]
+    spread: Mapping[LatencyMetric, tuple[float, float]]
+
+    def of(self, metric: LatencyMetric) -> Percentiles:
+        """Return the percentiles of one latency."""
+        return {"ttft": self.ttft, "tpot": self.tpot, "request_latency": self.request}[metric]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficFigures:
+    """One replica under the declared traffic, simulated.
+
+    Attributes:
+        utilisation: Share of the time in which the engine works.
+        kv_usage: Mean share of the KV cache in use while it works.
+        mean_queue: Requests that wait for the scheduler, on average.
+        preemptions: Requests that had to give up their blocks, in all.
+        on_time: Share of the requests that keep every target (all of them where there is none).
+        sustainable: Whether the replica keeps up, and no request is too large for it.
+    """
+
+    utilisation: float
+    kv_usage: float
+    mean_queue: float
+    preemptions: int
+    on_time: float
+    sustainable: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +146,7 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFlags:
-    """The numbers that become engine flags; each has its one home here."""
+    """The numbers that become engine flags; each has its one home here. ``extra_args`` are the user's, as they are."""
 
     tensor_parallel_size: int
     max_model_len: int
@@ -127,6 +161,7 @@ class ServerFlags:
     kv_cache_dtype: str
     mm_processor_cache_gib: int
     trust_remote_code: bool
+    extra_args: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +181,7 @@ class Plan:
     host: HostResources
     memory: MemoryBreakdown
     kv_cache_tokens: int
+    tight_kv_cache: bool
     concurrent_requests: int
     limits: tuple[LimitCheck, ...]
     tokens: TokenFigures
@@ -154,8 +190,21 @@ class Plan:
     certainty: Certainty
     binding_constraint: str
     reasons: tuple[str, ...]
+    traffic: TrafficFigures | None = None
     alternatives: tuple[Alternative, ...] = ()
     model_revision: str = ""
+
+
+def rank(plan: Plan) -> tuple[bool, bool, float, int, str, int]:
+    """Return the order of plans: KV cache with its reserve, known price, price, GPUs, name, tensor parallel size."""
+    return (
+        plan.tight_kv_cache,
+        plan.hourly_cents is None,
+        plan.hourly_cents or 0.0,
+        plan.gpus_per_replica * plan.replicas,
+        plan.gpu.id,
+        plan.flags.tensor_parallel_size,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

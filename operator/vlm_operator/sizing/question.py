@@ -3,13 +3,16 @@
 Made by ``search.py`` and ``judge.py``; read by ``judge.py`` and ``assemble.py``.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vlm_operator.catalogue.types import LatencyCalibration, MemoryCalibration
+from vlm_operator.sizing import latency
 from vlm_operator.sizing.demand import Demand
+from vlm_operator.sizing.fit import MemoryFit
 from vlm_operator.sizing.inventory import NodeShape
 from vlm_operator.sizing.legality import LengthRefusal
-from vlm_operator.sizing.plan import EncoderParallelMode
+from vlm_operator.sizing.plan import EncoderParallelMode, Plan
 from vlm_operator.sizing.shape import ModelShape
 from vlm_operator.sizing.tokens.types import ImageRule
 from vlm_operator.sizing.workload import Constraints, Workload
@@ -49,6 +52,15 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """What is the same for every replica count of one candidate."""
+
+    max_model_len: int
+    runner: latency.Replica
+    works: Mapping[int, latency.RequestWork]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """What was chosen before memory is looked at: context, batch, replicas and their load."""
 
@@ -56,3 +68,14 @@ class Setting:
     max_num_seqs: int
     replicas: int
     running: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A plan that fits, with what it was judged by."""
+
+    plan: Plan
+    candidate: Candidate
+    question: Question
+    case: Case
+    fit: MemoryFit

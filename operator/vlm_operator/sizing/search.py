@@ -14,8 +14,9 @@ from vlm_operator.catalogue.types import LatencyCalibration, MemoryCalibration
 from vlm_operator.sizing.demand import Demand, context_length, measure_demand
 from vlm_operator.sizing.inventory import GpuKind, Inventory, NodeShape
 from vlm_operator.sizing.judge import judge
-from vlm_operator.sizing.plan import Alternative, EncoderParallelMode, NoFit, Plan, Rejection
-from vlm_operator.sizing.question import Candidate, Question
+from vlm_operator.sizing.plan import Alternative, EncoderParallelMode, NoFit, Plan, Rejection, rank
+from vlm_operator.sizing.prove import MAX_TRIALS, Seeded, prove
+from vlm_operator.sizing.question import Candidate, Judged, Question
 from vlm_operator.sizing.shape import ModelShape
 from vlm_operator.sizing.tokens.caps import tightest_cap
 from vlm_operator.sizing.tokens.registry import bind_rule, refuse_dropped
@@ -62,20 +63,39 @@ class JudgedPlace:
     verdict: Plan | Rejection
 
 
-def search(task: Task) -> Plan | NoFit:
-    """Return the cheapest plan of the inventory that keeps every constraint, or why there is none."""
-    judged = judge_places(task)
+def search(task: Task, seeded: Seeded | None = None, trials: int = MAX_TRIALS) -> Plan | NoFit:
+    """Return the cheapest plan of the inventory that keeps every constraint, or why there is none.
+
+    With ``seeded``, which gives a fresh generator for each trial, the cheapest plans are tried under simulated traffic
+    and the first that keeps up and keeps every target wins; without it the closed formulas decide.
+    """
+    judged = _judge_all(task)
     if isinstance(judged, NoFit):
         return judged
-    plans = sorted((place.verdict for place in judged if isinstance(place.verdict, Plan)), key=rank)
-    rejections = sorted((place.verdict for place in judged if isinstance(place.verdict, Rejection)), key=_nearness)
-    if plans:
-        return replace(plans[0], alternatives=_alternatives(plans, rejections))
+    fits = sorted((v for _, v in judged if isinstance(v, Judged)), key=lambda fit: rank(fit.plan))
+    rejections = [v for _, v in judged if isinstance(v, Rejection)]
+    best = fits[0].plan if fits else None
+    if fits and seeded is not None:
+        best, missed = prove(fits, seeded, trials)
+        rejections += missed
+    rejections.sort(key=_nearness)
+    if best is not None:
+        return replace(best, alternatives=_alternatives(best, [fit.plan for fit in fits], rejections))
     return _no_fit(task.models[0], rejections)
 
 
 def judge_places(task: Task) -> tuple[JudgedPlace, ...] | NoFit:
     """Return every place of the inventory with the best that it can run, or why none can be judged."""
+    judged = _judge_all(task)
+    if isinstance(judged, NoFit):
+        return judged
+    return tuple(
+        JudgedPlace(gpu=node.gpu, tensor_parallel_size=size, verdict=v.plan if isinstance(v, Judged) else v)
+        for (node, size), v in judged
+    )
+
+
+def _judge_all(task: Task) -> list[tuple[tuple[NodeShape, int], Judged | Rejection]] | NoFit:
     declared = task.models[0]
     questions = _questions(task)
     if isinstance(questions, TokenRefusal):
@@ -83,15 +103,12 @@ def judge_places(task: Task) -> tuple[JudgedPlace, ...] | NoFit:
     places = enumerate_places(task.inventory, task.constraints)
     if not places:
         return _no_places(declared, task)
-    return tuple(
-        JudgedPlace(gpu=node.gpu, tensor_parallel_size=size, verdict=_best_layout(node, size, questions))
-        for node, size in places
-    )
+    return [((node, size), _best_layout(node, size, questions)) for node, size in places]
 
 
 def enumerate_places(inventory: Inventory, constraints: Constraints) -> tuple[tuple[NodeShape, int], ...]:
     """Return each node shape with each tensor parallel size that one such node can hold."""
-    wanted = constraints.tensor_parallel_size
+    wanted = constraints.only_size
     sizes = TENSOR_PARALLEL_SIZES if wanted is None else (wanted,)
     limit = constraints.max_gpus_per_replica or max(sizes)
     return tuple(
@@ -99,17 +116,6 @@ def enumerate_places(inventory: Inventory, constraints: Constraints) -> tuple[tu
         for shape in sorted(inventory.shapes, key=lambda shape: (shape.gpu.id, shape.gpus_per_node))
         for size in sizes
         if size <= min(shape.gpus_per_node, limit)
-    )
-
-
-def rank(plan: Plan) -> tuple[bool, float, int, str, int]:
-    """Return the order of plans: known price, price, GPUs, name, tensor parallel size."""
-    return (
-        plan.hourly_cents is None,
-        plan.hourly_cents or 0.0,
-        plan.gpus_per_replica * plan.replicas,
-        plan.gpu.id,
-        plan.flags.tensor_parallel_size,
     )
 
 
@@ -143,7 +149,7 @@ def _question(model: Model, task: Task) -> Question | TokenRefusal:
     if isinstance(counted, TokenRefusal):
         return counted
     rule, demand = counted
-    max_model_len = context_length(demand, model.config)
+    max_model_len = context_length(demand, model.config, task.constraints.asked.max_model_len)
     if rule.follows_context and isinstance(max_model_len, int):
         counted = _count(model, task, ServerSettings(max_model_len=max_model_len))
         if isinstance(counted, TokenRefusal):
@@ -193,26 +199,26 @@ def _capped(shipped: ImageRule, workload: Workload, constraints: Constraints) ->
     return capped or shipped
 
 
-def _best_layout(node: NodeShape, size: int, questions: Sequence[Question]) -> Plan | Rejection:
+def _best_layout(node: NodeShape, size: int, questions: Sequence[Question]) -> Judged | Rejection:
     """Return the cheapest plan on ``size`` GPUs of ``node``, or the nearest miss.
 
     Checkpoints and KV cache types come in the order of preference; what is less preferred is taken where it needs
     fewer replicas, so nothing is asked further once the fewest allowed are enough.
     """
-    best: Plan | None = None
+    best: Judged | None = None
     misses: list[Rejection] = []
     for question in questions:
-        for kv_cache_dtype in question.constraints.kv_cache_dtypes:
-            for mode in _encoder_modes(question.shape, size):
+        for kv_cache_dtype in _kv_cache_dtypes(question.constraints):
+            for mode in _encoder_modes(question, size):
                 candidate = Candidate(
                     node=node, tensor_parallel_size=size, encoder_mode=mode, kv_cache_dtype=kv_cache_dtype
                 )
                 verdict = judge(candidate, question)
                 if isinstance(verdict, Rejection):
                     misses.append(verdict)
-                elif best is None or _beats(verdict, best):
+                elif best is None or _beats(verdict.plan, best.plan):
                     best = verdict
-            if best is not None and best.replicas == question.constraints.min_replicas:
+            if best is not None and best.plan.replicas == question.constraints.min_replicas:
                 return best
     return best or min(misses, key=_nearness)
 
@@ -225,20 +231,27 @@ def _beats(plan: Plan, best: Plan) -> bool:
     return same and plan.latency.ttft.p95 < best.latency.ttft.p95
 
 
-def _encoder_modes(shape: ModelShape, size: int) -> tuple[EncoderParallelMode, ...]:
-    return ("weights", "data") if size > 1 and shape.supports_encoder_data_parallel else ("weights",)
+def _kv_cache_dtypes(constraints: Constraints) -> tuple[str, ...]:
+    asked = constraints.asked.kv_cache_dtype
+    return constraints.kv_cache_dtypes if asked is None else (asked,)
+
+
+def _encoder_modes(question: Question, size: int) -> tuple[EncoderParallelMode, ...]:
+    asked = question.constraints.asked.mm_encoder_tp_mode
+    if asked is not None:
+        return (asked,)
+    return ("weights", "data") if size > 1 and question.shape.supports_encoder_data_parallel else ("weights",)
 
 
 def _nearness(rejection: Rejection) -> tuple[float, int, str]:
     return rejection.shortfall_fraction, rejection.gpus_per_replica, rejection.gpu
 
 
-def _alternatives(plans: Sequence[Plan], rejections: Sequence[Rejection]) -> tuple[Alternative, ...]:
+def _alternatives(best: Plan, plans: Sequence[Plan], rejections: Sequence[Rejection]) -> tuple[Alternative, ...]:
     """Return at most five others: the cheapest plan of other GPU kinds, then the nearest miss of each cheaper one."""
-    best = plans[0]
     others: dict[str, Plan] = {}
-    for plan in plans[1:]:
-        if plan.gpu.id != best.gpu.id:
+    for plan in plans:
+        if plan.gpu.id != best.gpu.id and rank(plan) > rank(best):
             others.setdefault(plan.gpu.id, plan)
     fitting = [_fits(best, plan) for plan in list(others.values())[:3]]
     cheaper = [r for r in rejections if r.hourly_cents is not None and r.hourly_cents < (best.hourly_cents or math.inf)]
@@ -288,7 +301,7 @@ def _no_places(model: Model, task: Task) -> NoFit:
 
 def _too_few_in_a_node(model: Model, task: Task) -> NoFit:
     """GPUs there are, but no node holds, or no replica may take, as many as the wanted tensor parallel size."""
-    wanted, limit = task.constraints.tensor_parallel_size, task.constraints.max_gpus_per_replica
+    wanted, limit = task.constraints.only_size, task.constraints.max_gpus_per_replica
     most = max(shape.gpus_per_node for shape in task.inventory.shapes)
     message = f"tensor parallel size {wanted} takes {wanted} GPUs of one node; the largest node has {most}"
     if limit is not None and limit < most:

@@ -120,7 +120,7 @@ OBEYED: dict[tuple[str, ...], dict[str, Any]] = {
         "passed": ("--allowed-media-domains", "a.org", "b.org", "--chat-template={{ x }}")
     },
     # What the operator or the engine does anyway is left out.
-    ("--port=8000", "--host", "0.0.0.0", "--dtype=bfloat16", "--enable-prefix-caching", "-dp=1"): {},  # noqa: S104
+    ("--port=8000", "--host", "0.0.0.0", "--dtype=bfloat16", "--async-scheduling", "-dp=1"): {},  # noqa: S104
     (): {},
 }
 

@@ -1,40 +1,27 @@
 """Published serving runs of vision-language models beside the closed formulas: one request at a time, end to end."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tests.accuracy.benchmarks import PublishedRow, load_published
-from tests.accuracy.models import PublishedModel, find_published
+from tests.accuracy.latency_burst import compare_burst, read_burst
+from tests.accuracy.models import PublishedModel
+from tests.accuracy.serving_row import accuracy_row, gpu_of, model_of
 from tests.accuracy.table import AccuracyRow
-from vlm_operator.catalogue.load import find_gpu, find_model, latency_calibration
-from vlm_operator.errors import CatalogueError
-from vlm_operator.sizing.inventory import GpuKind, kind_from_card
+from vlm_operator.catalogue.load import latency_calibration
+from vlm_operator.sizing.inventory import GpuKind
 from vlm_operator.sizing.latency import (
     Layout,
     Replica,
     RequestWork,
     request_seconds,
-    requests_per_minute,
     step_model,
     with_interval,
 )
-from vlm_operator.sizing.shape import ShapeRefusal, read_shape
 from vlm_operator.sizing.tokens.types import ImageTokens
 
-SECTION = "serving"
-GPUS = {
-    "A100": "a100-80gb-sxm",
-    "H100": "h100-80gb-sxm",
-    "A6000": "rtx-a6000",
-    "L40S": "l40s",
-    "L4": "l4",
-    "H200": "h200-sxm",
-    "B200": "b200-sxm",
-}
-"""What the rows call GPUs, as catalogue ids; an A100 or H100 without more is the SXM one with 80 GB."""
 FIRST_COMPILED = (0, 8)
 """The first release whose models are compiled: until then every norm, activation and rotary embedding was a kernel."""
 UNCOMPILED_LAYER = 95e-6
@@ -52,20 +39,23 @@ def serving_rows(benchmarks: Path | None = None) -> Sequence[AccuracyRow]:
 
 def _compare(row: PublishedRow) -> tuple[AccuracyRow, ...]:
     results = row.get("results") or {}
+    burst = read_burst(row)
+    if burst is not None:
+        return compare_burst(row, burst)
     latency = results.get("single_stream_latency_s_derived_from_QPD") or results.get("single_stream_latency_s")
     most = results.get("max_throughput_qps_derived_from_QPD") or results.get("max_throughput_qps")
     missing = _missing(row, latency)
     if missing or latency is None:
-        return (_row(row, "end to end", "s", published=latency, why_not=missing),)
-    model = _model(row)
-    gpu = _gpu(str(row["gpu"]))
+        return (accuracy_row(row, "end to end", "s", published=latency, why_not=missing),)
+    model = model_of(row)
+    gpu = gpu_of(row)
     size = re.fullmatch(r"(\d+)x(\d+)", str(row["image_size"]))
     if model is None or model.rule is None or gpu is None or size is None:
         why = "the model is not known well enough" if model is None else "its image size or GPU cannot be read"
-        return (_row(row, "end to end", "s", published=latency, why_not=why),)
+        return (accuracy_row(row, "end to end", "s", published=latency, why_not=why),)
     work = _work(row, model, (int(size[1]), int(size[2])))
     if work is None:
-        return (_row(row, "end to end", "s", published=latency, why_not="its images cannot be counted"),)
+        return (accuracy_row(row, "end to end", "s", published=latency, why_not="its images cannot be counted"),)
     return _predict(row, model, gpu, work, latency, most)
 
 
@@ -84,11 +74,9 @@ def _predict(
         late = 0.0
     seconds = late + request_seconds(Replica(costs=costs), work, work, 1).total
     end = with_interval(seconds, "total", costs.speed.evidence, calibration)
-    made = [_row(row, "end to end", "s", published=latency, predicted=end.value, interval=(end.low, end.high))]
+    made = [accuracy_row(row, "end to end", "s", published=latency, predicted=end.value, interval=(end.low, end.high))]
     if most:
-        replicas = max(1, int(counts.get("throughput") or ranks) // ranks)
-        rate = replicas * requests_per_minute(Replica(costs=costs), work, 256) / 60
-        made.append(_row(row, "throughput", "requests/s", published=most, predicted=rate, why_not=THROUGHPUT_LOAD))
+        made.append(accuracy_row(row, "throughput", "requests/s", published=most, why_not=THROUGHPUT_LOAD))
     return tuple(made)
 
 
@@ -100,7 +88,10 @@ def _release(row: PublishedRow) -> tuple[int, int]:
 
 def _missing(row: PublishedRow, latency: float | None) -> str:
     """Return what a row lacks, or why it is not ours to predict; empty where it can be compared."""
-    if "vllm" not in str(row.get("engine", "")).lower():
+    engine = str(row.get("engine") or (row.get("conditions") or {}).get("engine", "")).lower()
+    if "fork" in engine:
+        return "a fork of the engine with a scheduler of its own"
+    if "vllm" not in engine:
         return "another engine, or it is not stated"
     lacking = [name for name in ("model", "gpu", "image_size", "out_tokens") if not row.get(name)]
     if lacking:
@@ -122,64 +113,4 @@ def _work(row: PublishedRow, model: PublishedModel, size: tuple[int, int]) -> Re
         output_tokens=int(row["out_tokens"]),
         images=images,
         span=counted.vit_patches / tiles,
-    )
-
-
-W4A16: Mapping[str, Any] = {
-    "quant_method": "compressed-tensors",
-    "config_groups": {
-        "group_0": {
-            "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 128, "symmetric": True}
-        }
-    },
-    "ignore": ["lm_head", "re:.*visual.*", "re:.*vision.*"],
-}
-"""How the publisher's checkpoints of that name are stored: groups of 128, towers and output plain."""
-
-
-def _model(row: PublishedRow) -> PublishedModel | None:
-    stated = str(row.get("dtype") or "").lower()
-    if stated != "w4a16":
-        return find_published(str(row["model"]) if stated in {"bf16", "bfloat16"} else f"{row['model']} {stated}")
-    plain = find_published(str(row["model"]))
-    try:
-        card = find_model(str(row["model"]))
-    except CatalogueError:
-        return None
-    shape = read_shape(card.architecture, {**card.config, "quantization_config": W4A16})
-    return None if plain is None or isinstance(shape, ShapeRefusal) else replace(plain, shape=shape)
-
-
-def _gpu(name: str) -> GpuKind | None:
-    try:
-        return kind_from_card(find_gpu(GPUS.get(name, name)))
-    except CatalogueError:
-        return None
-
-
-def _row(
-    row: PublishedRow,
-    quantity: str,
-    unit: str,
-    *,
-    published: float | None,
-    predicted: float | None = None,
-    interval: tuple[float, float] | None = None,
-    why_not: str = "",
-) -> AccuracyRow:
-    low, high = interval or (None, None)
-    return AccuracyRow(
-        id=row["id"],
-        section=SECTION,
-        quantity=quantity,
-        unit=unit,
-        source=str(row.get("source", "")),
-        published=published,
-        predicted=predicted,
-        low=low,
-        high=high,
-        scored=not why_not,
-        why_not=why_not,
-        better="lower" if unit == "s" else "higher",
-        labels={"model": str(row.get("model", "")), "gpu": str(row.get("gpu", "not stated"))},
     )

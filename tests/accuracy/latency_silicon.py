@@ -9,8 +9,8 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.accuracy.latency_fit import LEFT_OUT, every_second, with_figures
-from tests.accuracy.latency_runs import Run, gpu_of, read_runs, scored, simulate_run, why_not_scored
+from tests.accuracy.latency_fit import LEFT_OUT, SERIAL, every_second, with_figures
+from tests.accuracy.latency_runs import SERIAL_HOST, Run, gpu_of, read_runs, scored, simulate_run, why_not_scored
 from tests.accuracy.table import AccuracyRow
 from vlm_operator.catalogue.load import latency_calibration
 from vlm_operator.catalogue.types import LatencyCalibration
@@ -29,26 +29,33 @@ def silicon_rows(silicon: Path | None = None) -> Sequence[AccuracyRow]:
     if silicon is not None:
         return found
     figures: Mapping[str, Mapping[str, float]] = json.loads(LEFT_OUT.read_text())
-    half = with_figures(calibration, figures["half"])
+    half = figures["half"]
     fitted = set(every_second(scored(runs)))
     for run in scored(runs):
         if run not in fitted:
-            found += _compare(run, ROWS_LEFT_OUT, half)
+            found += _compare(run, ROWS_LEFT_OUT, with_figures(calibration, half), serial_host=half[SERIAL])
     for run in scored(runs):
         if run.system in figures:
-            found += _compare(run, GPU_LEFT_OUT, with_figures(calibration, figures[run.system]), "kernels")
+            own = figures[run.system]
+            without = with_figures(calibration, own)
+            found += _compare(run, GPU_LEFT_OUT, without, evidence="kernels", serial_host=own[SERIAL])
     return found
 
 
 def _compare(
-    run: Run, section: str, calibration: LatencyCalibration, evidence: Evidence | None = None
+    run: Run,
+    section: str,
+    calibration: LatencyCalibration,
+    *,
+    evidence: Evidence | None = None,
+    serial_host: float = SERIAL_HOST,
 ) -> tuple[AccuracyRow, AccuracyRow]:
     why_not = why_not_scored(run)
     if why_not:
         return _row(run, section, "TTFT", run.ttft, why_not=why_not), _row(
             run, section, "TPOT", run.tpot, why_not=why_not
         )
-    result = simulate_run(run, calibration)
+    result = simulate_run(run, calibration, serial_host)
     seen = evidence or ("runs" if gpu_of(run.system).id in calibration.seen_in_runs else "kernels")
     first = with_interval(result.ttft.mean, "ttft", seen, calibration)
     later = with_interval(result.tpot.mean, "tpot", seen, calibration)

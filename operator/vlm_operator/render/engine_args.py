@@ -21,7 +21,7 @@ _MODALITIES: Final = ("image", "video", "audio")
 
 
 def render_engine_args(spec: VLMDeploymentSpec, plan: Plan) -> list[str]:
-    """Return the arguments of the container, the model first."""
+    """Return the arguments of the container, the model first, what the user adds last."""
     return [
         model_location(spec.model, plan),
         *_identity_args(spec.model, plan),
@@ -29,6 +29,7 @@ def render_engine_args(spec: VLMDeploymentSpec, plan: Plan) -> list[str]:
         *_parallel_args(plan.flags),
         *_multimodal_args(plan.flags),
         *("--shutdown-timeout", str(SHUTDOWN_SECONDS)),
+        *plan.flags.extra_args,
     ]
 
 

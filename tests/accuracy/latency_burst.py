@@ -52,10 +52,10 @@ def read_burst(row: PublishedRow) -> Burst | None:
 
 
 def compare_burst(row: PublishedRow, burst: Burst) -> tuple[AccuracyRow, ...]:
-    """Return mean TTFT, mean TPOT and the tokens per second of all replicas."""
+    """Return median TTFT and TPOT; means hang on the few outputs that end early, which no row tells."""
     model, gpu = model_of(row), gpu_of(row)
     if model is None or gpu is None:
-        return (accuracy_row(row, "TTFT", "s", published=None, why_not="its model or its GPU is not known"),)
+        return (accuracy_row(row, "median TTFT", "s", published=None, why_not="its model or its GPU is not known"),)
     calibration = latency_calibration()
     ranks = int(row.get("tp") or 1)
     costs = step_model(model.shape, Layout(gpu=gpu, ranks=ranks), calibration)
@@ -70,11 +70,11 @@ def compare_burst(row: PublishedRow, burst: Burst) -> tuple[AccuracyRow, ...]:
     run = TrafficRun(mix=RequestMix(kinds=(kind,)), arrivals=loop, limits=limits)
     result = simulate(run, costs, Random(1))  # noqa: S311 - traffic, not secrets
     results = row["results"]
-    first = with_interval(result.ttft.mean, "ttft", costs.speed.evidence, calibration)
-    later = with_interval(result.tpot.mean, "tpot", costs.speed.evidence, calibration)
+    first = with_interval(result.ttft.percentiles[50], "ttft", costs.speed.evidence, calibration)
+    later = with_interval(result.tpot.percentiles[50], "tpot", costs.speed.evidence, calibration)
     return (
-        _seconds(row, "TTFT", results["ttft_ms"]["mean"], (first.value, first.low, first.high)),
-        _seconds(row, "TPOT", results["tpot_ms"]["mean"], (later.value, later.low, later.high)),
+        _seconds(row, "median TTFT", results["ttft_ms"]["p50"], (first.value, first.low, first.high)),
+        _seconds(row, "median TPOT", results["tpot_ms"]["p50"], (later.value, later.low, later.high)),
     )
 
 

@@ -76,13 +76,19 @@ def fit(runs: Sequence[Run], start: LatencyCalibration, steps: int) -> dict[str,
         while damping < 100:
             move = _solve(rows, errors, damping)
             factors = (exp(max(-MOST, min(MOST, change))) for change in move)
-            trial = place | {name: place[name] * factor for name, factor in zip(names, factors, strict=True)}
+            trial = place | {name: _moved(name, place, by) for name, by in zip(names, factors, strict=True)}
             found = _errors(runs, start, trial, origin)
             if _cost(found) < _cost(errors):
                 place, errors, damping = trial, found, damping / 4
                 break
             damping *= 4
     return place
+
+
+def _moved(name: str, place: Figures, factor: float) -> float:
+    """Return a figure times ``factor``; no share of a datasheet's figure is above 1."""
+    found = place[name] * factor
+    return min(found, 1.0) if name.split(".", maxsplit=1)[0].endswith("_share") else found
 
 
 def every_second(runs: Sequence[Run]) -> tuple[Run, ...]:
@@ -150,12 +156,16 @@ def _solve(rows: Sequence[Sequence[float]], errors: Sequence[float], damping: fl
 
 
 def neighbours(figures: Figures, runs: Sequence[Run]) -> dict[str, float]:
-    """Return the figures with those of an architecture without rows taken from the other one."""
+    """Return the figures with those that no row is about taken from the nearest: other architecture, FP8 for FP4."""
     found = dict(figures)
     for name in figures:
-        if name.startswith("engines.") and not _matters(name, runs):
+        if name in FIXED or _matters(name, runs):
+            continue
+        if name.startswith("engines."):
             other = "90" if name.split(".")[1] == "100" else "100"
             found[name] = figures[f"engines.{other}.{name.split('.')[2]}"]
+        elif name.endswith(".fp4"):
+            found[name] = figures[name.replace(".fp4", ".fp8")]
     return found
 
 

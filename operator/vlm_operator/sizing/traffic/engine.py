@@ -342,6 +342,8 @@ class Engine:
     def _blocks_for_decode(self) -> bool:
         """Preempt requests until the next decode step has its blocks; False if any had to go."""
         kept = True
+        if self.free >= self.limits.kv.growing_groups * len(self.decoding):
+            return kept
         while self.decoding and self._blocks_in(1) > self.free:
             kept = False
             self.blocked = "KV cache"

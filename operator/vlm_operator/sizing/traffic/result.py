@@ -76,7 +76,7 @@ class TrafficResult:
     sustainable: bool
 
 
-def summarise(engine: Engine, goal: Goal, counted_from: float, sustainable: bool) -> TrafficResult:  # noqa: FBT001
+def summarise(engine: Engine, goal: Goal, counted_from: float, *, sustainable: bool) -> TrafficResult:
     """Return the result over the requests that arrived at or after ``counted_from`` seconds."""
     ended = [request for request in engine.finished if request.arrived >= counted_from]
     seconds = max(max((request.finished for request in ended), default=0.0) - counted_from, 1e-9)

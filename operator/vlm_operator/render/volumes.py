@@ -6,7 +6,8 @@ long as the volume behind it. Called by ``context``.
 
 from typing import Any, Final
 
-from vlm_operator.api.spec import Cache, PersistentVolumeClaim, VLMDeploymentSpec
+from vlm_operator.api.spec import VLMDeploymentSpec
+from vlm_operator.api.storage import Cache, PersistentVolumeClaim
 from vlm_operator.render.engine_args import WEIGHTS_PATH
 from vlm_operator.render.names import cache_claim_name
 from vlm_operator.render.timing import weights_bytes

@@ -18,7 +18,8 @@ from vlm_operator.sizing.inventory import Inventory
 from vlm_operator.sizing.plan import NoFit, Plan
 from vlm_operator.units import MIB
 
-QUICK = settings(max_examples=80, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+TRIED = settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=50, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 @cache
@@ -80,8 +81,8 @@ def parse(spec: dict[str, Any]) -> VLMDeploymentSpec:
     return parse_resource({**head, "spec": spec}).spec
 
 
-def plan(spec: dict[str, Any]) -> Plan | NoFit:
-    return plan_deployment(parse(spec), inventory())
+def plan(spec: dict[str, Any], *, simulate: bool = False) -> Plan | NoFit:
+    return plan_deployment(parse(spec), inventory(), simulate=simulate)
 
 
 def rendered(spec: dict[str, Any], verdict: Plan) -> dict[str, str]:
@@ -125,7 +126,17 @@ def test_memory_sums_to_what_the_engine_sees(spec: dict[str, Any]) -> None:
 @QUICK
 @given(specs())
 def test_a_no_fit_has_numbers_and_its_advice_works(spec: dict[str, Any]) -> None:
-    verdict = plan(spec)
+    check_advice(spec, simulate=False)
+
+
+@TRIED
+@given(specs())
+def test_advice_holds_under_simulated_traffic(spec: dict[str, Any]) -> None:
+    check_advice(spec, simulate=True)
+
+
+def check_advice(spec: dict[str, Any], *, simulate: bool) -> None:
+    verdict = plan(spec, simulate=simulate)
     if isinstance(verdict, Plan):
         return
     assert verdict.reason
@@ -143,7 +154,27 @@ def test_a_no_fit_has_numbers_and_its_advice_works(spec: dict[str, Any]) -> None
             else:
                 place[last] = list(value) if isinstance(value, tuple) else value
         assert changed != spec, str(suggestion)
-        assert isinstance(plan(changed), Plan), str(suggestion)
+        assert isinstance(plan(changed, simulate=simulate), Plan), str(suggestion)
+
+
+@TRIED
+@given(specs())
+def test_a_tried_plan_keeps_every_target_and_keeps_up(spec: dict[str, Any]) -> None:
+    verdict = plan(spec, simulate=True)
+    if isinstance(verdict, NoFit):
+        return
+    assert verdict.traffic is not None
+    assert verdict.traffic.sustainable
+    assert 0 < verdict.traffic.utilisation <= 1
+    fields = {"ttft": verdict.latency.ttft, "tpot": verdict.latency.tpot, "requestLatency": verdict.latency.request}
+    for name, target in spec.get("objectives", {}).items():
+        assert fields[name].at(target["percentile"]) * 1000 <= target["milliseconds"]
+
+
+@TRIED
+@given(specs())
+def test_the_same_input_gives_the_same_tried_plan(spec: dict[str, Any]) -> None:
+    assert plan(spec, simulate=True) == plan(spec, simulate=True)
 
 
 @QUICK

@@ -278,14 +278,15 @@ def test_a_version_of_minicpm_that_the_engine_does_not_serve_is_refused(family: 
 def test_slices_of_minicpm_v_4_6_have_tokens_by_their_shape(
     kwargs: dict[str, Any], width: int, height: int, tokens: int, engine_tokens: int
 ) -> None:
-    rule = rule_of("MiniCPM-V 4.6", kwargs)
+    rule = rule_of("MiniCPM-V 4.6", kwargs, config={"image_size": 448})
     assert count(rule, width, height).embed_tokens == tokens
     assert rule.maximum().engine_tokens == engine_tokens
 
 
 def test_the_dummy_of_minicpm_v_4_7_follows_the_setting() -> None:
     architecture = "MiniCPMV4_7ForConditionalGeneration"
-    rule = rule_of("MiniCPM-V 4.6", {"max_slice_nums": 16}, architecture=architecture)
+    side = {"image_size": 448}
+    rule = rule_of("MiniCPM-V 4.6", {"max_slice_nums": 16}, architecture=architecture, config=side)
     assert rule.maximum().dummy_size == (448, 448 * 16)
     assert rule.count_image(2048, 2048) == rule_of("MiniCPM-V 4.6", {"max_slice_nums": 16}).count_image(2048, 2048)
     torn = bind("MiniCPM-V 4.6", architecture=architecture, processor={"max_slice_nums": 4})

@@ -28,7 +28,7 @@ def config_of_params(params: Mapping[str, Any]) -> dict[str, Any] | None:
     if not isinstance(encoder, Mapping):
         return None
     text = {_NAMES.get(key, key): value for key, value in params.items() if key not in {"multimodal", "vision_encoder"}}
-    text = {"max_position_embeddings": _CONTEXT, **text, "model_type": "mistral"}
+    text = {"max_position_embeddings": _CONTEXT, "sliding_window": None, **text, "model_type": "mistral"}
     config: dict[str, Any] = {
         "architectures": ["PixtralForConditionalGeneration"],
         "model_type": "pixtral",

@@ -48,7 +48,6 @@ _QWEN3_5 = _Family(read_vision=qwen.read_qwen3_vl, data_parallel=True)
 _IDEFICS3 = _Family(read_vision=siglip.read_idefics3)
 _DEEPSEEK_OCR = _Family(read_vision=others.read_deepseek_ocr)
 _OVIS2_5 = _Family(read_vision=remote.read_ovis2_5)
-_PRENORMED = _Family(read_vision=siglip_families.read_prenormed_onevision, towers=_LLAVA_TOWERS)
 _QWEN2_5_OMNI = _Family(read_vision=omni.read_qwen2_5_omni)
 _MINICPM4_6 = _Family(read_vision=remote.read_minicpm4_6, data_parallel=True)
 _KIMI = _Family(read_vision=qwen.read_moonvit, data_parallel=True)
@@ -105,8 +104,8 @@ ARCHITECTURES: Final[Mapping[str, _Family]] = {
     "H2OVLChatModel": _Family(read_vision=others.read_internvl, data_parallel=True),
     "QianfanOCRForConditionalGeneration": _Family(read_vision=others.read_qianfan, data_parallel=True),
     "Eagle2_5_VLForConditionalGeneration": _Family(read_vision=siglip_families.read_eagle2_5, data_parallel=True),
-    "RForConditionalGeneration": _PRENORMED,
-    "BeeForConditionalGeneration": _PRENORMED,
+    "RForConditionalGeneration": _Family(read_vision=siglip_families.read_r4b, towers=_LLAVA_TOWERS),
+    "BeeForConditionalGeneration": _Family(read_vision=siglip_families.read_bee, towers=_LLAVA_TOWERS),
     "Phi4ForCausalLMV": _Family(read_vision=siglip_families.read_phi4_siglip),
     "IsaacForConditionalGeneration": _Family(read_vision=siglip_families.read_isaac, data_parallel=True),
     "BagelForConditionalGeneration": _Family(read_vision=siglip_families.read_bagel),

@@ -146,6 +146,7 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "lfm2": {"max_position_embeddings": 128000, "tie_word_embeddings": True},
     "ernie4_5_vl_moe_text": {"max_position_embeddings": 131072, "tie_word_embeddings": True},
     "paddleocr_vl_text": {"max_position_embeddings": 131072, "head_dim": 128, "tie_word_embeddings": True},
+    "phi3": {"max_position_embeddings": 4096},
     "molmo": {"max_position_embeddings": 4096},
     "molmo2": {
         **_QWEN3,
@@ -199,6 +200,9 @@ _BY_OUTER: Final[Mapping[str, str]] = {
     "unlimited-ocr": "deepseek_v2",
     "kimi_k2": "deepseek_v3",
     "Keye": "qwen3",
+    "KeyeVL1_5": "qwen3",
+    "isaac": "qwen3",
+    "phi4-siglip": "phi3",
     "step3_vl": "step3_text",
     "molmo2_text": "molmo2",
 }

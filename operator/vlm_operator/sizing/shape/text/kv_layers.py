@@ -50,6 +50,9 @@ def layer_kinds(model_type: str, text: Mapping[str, Any]) -> tuple[str, ...]:
     if model_type == "llama4_text":
         rotated = text.get("no_rope_layers") or [(i + 1) % int(text["no_rope_layer_interval"]) for i in every]
         return tuple("chunked_attention" if rotated[i] else "full_attention" for i in every)
+    if text.get("linear_num_value_heads"):
+        interval = int(text.get("full_attention_interval") or 4)
+        return tuple("linear_attention" if (i + 1) % interval else "full_attention" for i in every)
     period = int(text.get("_sliding_window_pattern") or text.get("sliding_window_pattern") or 1)
     return tuple("sliding_attention" if (i + 1) % period else "full_attention" for i in every)
 

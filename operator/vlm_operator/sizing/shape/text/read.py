@@ -63,6 +63,7 @@ FAMILIES: Final[Mapping[str, _Family]] = {
     "qwen3_5_moe_text": _Family(qk_norm=True, gated=True),
     "hunyuan_vl": _Family(qk_norm=True),
     "llama4_text": _Family(),
+    "phi3": _Family(),
     "phi3_v": _Family(),
     "phi4mm": _Family(),
     "molmo": _Family(),
@@ -130,7 +131,7 @@ def read_text(config: Mapping[str, Any], dtype_bytes: int, quantisation: Quantis
         shared_intermediate=experts.shared_width if experts else 0,
         experts=experts.number if experts else 0,
         experts_per_token=experts.visited if experts else 0,
-        linear_heads=_linear_heads(text),
+        linear_heads=_linear_heads(model_type, text),
     )
 
 
@@ -138,16 +139,12 @@ def _positions(text: Mapping[str, Any]) -> int:
     return int(text.get("max_position_embeddings") or text["max_position_embedding"])
 
 
-def _is_latent(text: Mapping[str, Any]) -> bool:
-    return bool(text.get("kv_lora_rank")) and text.get("use_mla", True) is not False
-
-
-def _linear_heads(text: Mapping[str, Any]) -> tuple[int, ...]:
+def _linear_heads(model_type: str, text: Mapping[str, Any]) -> tuple[int, ...]:
     if _has_mixers(text):
         groups = int(text["n_groups"])
         # A single group is held by every rank.
         return (int(text["mamba_num_heads"]), *((groups,) if groups > 1 else ()))
-    if "linear_attention" not in (text.get("layer_types") or ()):
+    if "linear_attention" not in layer_kinds(model_type, text):
         return ()
     return int(text["linear_num_key_heads"]), int(text["linear_num_value_heads"])
 

@@ -29,7 +29,9 @@ def read_qwen2_5_omni(config: Mapping[str, Any], text_hidden: int) -> VisionShap
 
 def read_qwen3_omni(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
     """Qwen3-Omni: Qwen3-VL's tower and an audio encoder whose layers are split."""
-    found, audio = read_qwen3_vl(config, text_hidden), thinker(config).get("audio_config") or {}
+    vision, audio = vision_config(config), thinker(config).get("audio_config") or {}
+    positions = (number(vision, "image_size", 768) // number(vision, "patch_size", 16)) ** 2
+    found = read_qwen3_vl({"vision_config": {**vision, "num_position_embeddings": positions}}, text_hidden)
     return replace(found, weights=(*found.weights, *_split_audio(audio)))
 
 

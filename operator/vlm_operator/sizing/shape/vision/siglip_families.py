@@ -49,10 +49,18 @@ def read_eagle2_5(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
     return _siglip(sizes, layers, side**2, projector, text_hidden, last_norm=layers == total, merge=2)
 
 
-def read_prenormed_onevision(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
-    """R-4B and Bee: LLaVA-OneVision with a norm before its linears."""
+def read_r4b(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
+    """R-4B: LLaVA-OneVision with a norm before its linears."""
     found = read_llava_onevision(config, text_hidden)
     return replace(found, weights=(*found.weights, projector_table(2 * found.hidden)))
+
+
+def read_bee(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
+    """Bee: the same with four times the language model's width between its linears."""
+    found = read_r4b(config, text_hidden)
+    kept = tuple(weight for weight in found.weights if weight.part != "projector")
+    wide = mlp_projector(found.hidden, 4 * text_hidden, text_hidden, split=False)
+    return replace(found, weights=(*kept, *wide, projector_table(text_hidden + 2 * found.hidden)))
 
 
 def read_phi4_siglip(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
@@ -75,7 +83,7 @@ def read_isaac(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
 
 
 def read_bagel(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
-    """BAGEL: SigLIP, two split linears and a table of positions for the language model.
+    """BAGEL: SigLIP, two split linears and a float32 table of positions for the language model.
 
     Raises:
         ValueError: The file says that the model understands no images.
@@ -86,12 +94,10 @@ def read_bagel(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
     sizes = {**_SIGLIP, **(config.get("vit_config") or {})}
     layers, side = int(sizes["num_hidden_layers"]), number(config, "vit_max_num_patch_per_side", 70)
     layers -= layers == _BAGEL_WRONG_LAYERS
-    projector = (
-        *mlp_projector(int(sizes["hidden_size"]), text_hidden, text_hidden, split=True),
-        projector_table(side**2 * text_hidden),
-    )
+    projector = mlp_projector(int(sizes["hidden_size"]), text_hidden, text_hidden, split=True)
     positions = (int(sizes["image_size"]) // int(sizes["patch_size"])) ** 2
-    return _siglip(sizes, layers, positions, projector, text_hidden)
+    found = _siglip(sizes, layers, positions, projector, text_hidden)
+    return replace(found, buffer_bytes=4 * side**2 * text_hidden)
 
 
 def _siglip(

@@ -5,7 +5,7 @@ stop being true: arrivals in bursts, prompts that queue for the batch, a KV cach
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from vlm_operator.sizing.latency.step import StepModel
 
@@ -16,6 +16,15 @@ class Replica:
 
     costs: StepModel
     max_num_batched_tokens: int = 8192
+    _alone: dict["RequestWork", tuple[float, float]] = field(default_factory=dict, repr=False, compare=False)
+
+    def alone(self, work: "RequestWork") -> tuple[float, float]:
+        """Return the seconds that ``work`` takes on the CPU and then in the engine before its first token, alone."""
+        found = self._alone.get(work)
+        if found is None:
+            engine = encode_seconds(self, work) + prefill_seconds(self, work)
+            found = self._alone[work] = preprocess_seconds(self, work), engine
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +92,8 @@ def request_seconds(replica: Replica, work: RequestWork, typical: RequestWork, c
     over its tokens, for ``concurrency - 1`` foreign prefills; on arrival half of one is in its way on average.
     """
     others = concurrency - 1
-    foreign = encode_seconds(replica, typical) + prefill_seconds(replica, typical) if others else 0.0
-    own = encode_seconds(replica, work) + prefill_seconds(replica, work)
-    ttft = preprocess_seconds(replica, work) + own + foreign / 2
+    foreign = replica.alone(typical)[1] if others else 0.0
+    ttft = sum(replica.alone(work)) + foreign / 2
     step = decode_step_seconds(replica, typical, concurrency)
     tpot = step + others * foreign / max(typical.output_tokens, 1)
     return RequestSeconds(ttft=ttft, tpot=tpot, total=ttft + max(work.output_tokens - 1, 0) * tpot)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +24,7 @@ from vlm_operator.render.engine_args import render_engine_args
 from vlm_operator.report.conditions import judge_conditions
 from vlm_operator.report.observation import Observation
 from vlm_operator.report.status_plan import plan_digest
-from vlm_operator.sizing.plan import NoFit, Plan
+from vlm_operator.sizing.plan import NoFit, Plan, Suggestion
 from vlm_operator.sizing.workload import AskedFlags
 
 VERSION = "0.33.0"
@@ -144,6 +145,8 @@ REFUSED = {
     ("64",): (0, "64 is taken for the model; set spec.model.id"),
     ("--seed=1", "Qwen/Qwen3-0.6B"): (1, "is taken for the model"),
     ("--root-path=$(HOME)",): (0, "Kubernetes replaces $("),
+    ("--seed=1", "--root-path", "$(HOME)"): (1, "Kubernetes replaces $("),
+    ('--default-chat-template-kwargs={"a": "\\u0024(HOME)"}',): (0, "Kubernetes replaces $("),
     ("--max-model-len=auto",): (0, "leave it out: the plan sets"),
     ("--gpu-memory-utilization=0.925",): (0, "write 0.92 or 0.93"),
     ("--dtype=auto",): (0, "planned in bfloat16"),
@@ -275,6 +278,13 @@ def test_fewer_sequences_than_requests_take_more_replicas() -> None:
     assert outcome.nearest[0].reason == "RunningSequences"
     assert "requests run at once on each of" in outcome.nearest[0].message
     assert "--max-num-seqs allows 8" in outcome.nearest[0].message
+
+
+def test_advised_arguments_can_be_pasted_as_yaml() -> None:
+    kept = ("--seed=3", "--chat-template={{ x }}: #1", "--allowed-media-domains", "64", "a.org")
+    words = str(Suggestion(words="1 GPU", changes={"engine.extraArgs": kept}))
+    pasted = words.removeprefix("1 GPU (engine.extraArgs: ").removesuffix(")")
+    assert yaml.safe_load(pasted) == list(kept)
 
 
 def test_a_tower_that_cannot_share_images_out_is_not_asked_to() -> None:

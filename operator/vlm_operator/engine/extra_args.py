@@ -77,8 +77,6 @@ class _Reader:
                 yield Problem(path=f"{PATH}[{index}]", message=message)
 
     def _strange(self, argument: str) -> str:
-        if _EXPANDED.search(argument):
-            return "Kubernetes replaces $( and $$ in arguments, so what the engine gets is not known; write the value"
         if not _is_flag(argument):
             return ""
         flag, space, value = argument.partition(" ")
@@ -139,6 +137,8 @@ class _Reader:
         if rule.verdict == "refused":
             same = value in rule.unless if rule.unless else value == flag.default
             return "" if same else f"{shown} is not taken: {rule.why}; {rule.instead}"
+        if _EXPANDED.search(shown):
+            return f"{name}: Kubernetes replaces $( and $$, so what the engine gets is not known; write the value"
         if dest == "max_model_len" and value == _AUTO:
             return f"{name} auto takes what happens to fit; leave it out: the plan sets what the largest request needs"
         if dest == "gpu_memory_utilization" and abs(value * 100 - round(value * 100)) > 1e-6:

@@ -4,6 +4,8 @@ Filled by ``search.py`` and ``judge.py``; read by ``render``, ``report`` and ``c
 ``message`` fields are for people and name the thing, the value, the limit and the next step.
 """
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -230,7 +232,8 @@ def _yaml(value: object) -> str:
         return f"{{{', '.join(f'{key}: {_yaml(item)}' for key, item in value.items())}}}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_yaml, value))}]"
-    return str(value)
+    plain = not isinstance(value, str) or (re.fullmatch(r"[-\w./=]+", value) and not value.isdecimal())
+    return str(value) if plain else json.dumps(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,9 @@ def _model_document(card: ModelCard) -> dict[str, Any]:
         "served": card.served,
         "lastEngineVersion": card.last_engine_version,
         "certainty": card.config_provenance.certainty,
+        "source": list(card.config_provenance.source),
         "processorCertainty": card.processor_provenance.certainty,
+        "processorSource": list(card.processor_provenance.source),
         "rememberedFields": list(card.remembered_fields),
         "licence": _licence_document(card.id),
     }
@@ -52,6 +54,7 @@ def _licence_document(model_id: str) -> dict[str, Any] | None:
         "excludedJurisdictions": list(licence.excluded_jurisdictions),
         "nonCommercial": licence.non_commercial,
         "certainty": licence.provenance.certainty,
+        "source": list(licence.provenance.source),
     }
 
 
@@ -82,10 +85,11 @@ def _model_rows(cards: list[ModelCard]) -> list[str]:
         ]
         for card in cards
     )
+    unknown = sum(find_licence(card.id) is None for card in cards)
     return [
         *table(rows, right=(1,), gap=2),
         "",
-        f"{len(cards)} models. * = some or all figures are remembered, not read from a file.",
+        f"{len(cards)} models; the licences of {unknown} are unknown. * = some or all figures are remembered, not read.",
     ]
 
 

@@ -21,6 +21,8 @@ from vlm_operator.errors import InputError, Problem
 _SUFFIXES: Final = frozenset(
     {".apng", ".bmp", ".dib", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 )
+_NOT_READ: Final = frozenset({".avif", ".heic", ".heif", ".jp2", ".jxl", ".svg"})
+"""Images by their name, of formats whose headers are not read."""
 _SIGNATURES: Final = (
     b"\x89PNG\r\n\x1a\n", b"\xff\xd8", b"GIF87a", b"GIF89a", b"BM", b"II*\0", b"MM\0*", b"II+\0", b"RIFF",
 )  # fmt: skip
@@ -67,13 +69,13 @@ def read_folder(folder: str) -> ImageSizes:
     unreadable: list[str] = []
     skipped = 0
     for path in _walk(root, unreadable):
-        if path.suffix.lower() not in _SUFFIXES or _is_special(path):
+        if path.suffix.lower() not in _SUFFIXES | _NOT_READ or _is_special(path):
             skipped += 1
             continue
         try:
             counts[_read_header(path)] += 1
         except _UnreadableError as error:
-            unreadable.append(f"{path.relative_to(root)}: {error}")
+            unreadable.append(f"{_show(path.relative_to(root))}: {error}")
     if not counts and not unreadable:
         raise InputError([Problem(path="", message=f"--images {folder}: no image in it ({skipped} other files)")])
     return ImageSizes(counts=counts, unreadable=tuple(unreadable), skipped=skipped)
@@ -117,13 +119,18 @@ def _walk(root: Path, unreadable: list[str]) -> Iterator[Path]:
     """Yield the files below ``root`` in order; a folder that cannot be opened is named in ``unreadable``."""
 
     def note(error: OSError) -> None:
-        unreadable.append(f"{error.filename}: {error.strerror or error}")
+        unreadable.append(f"{_show(error.filename)}: {error.strerror or error}")
 
     for folder, folders, files in os.walk(root, onerror=note):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             if not name.startswith("."):
                 yield Path(folder, name)
+
+
+def _show(path: str | Path) -> str:
+    """Return a path that can be printed: bytes that are not UTF-8 are written as numbers."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def _is_special(path: Path) -> bool:
@@ -134,6 +141,9 @@ def _is_special(path: Path) -> bool:
 def _read_header(path: Path) -> Size:
     import imagesize  # noqa: PLC0415 - only folders of files need it
 
+    suffix = path.suffix.lower()
+    if suffix in _NOT_READ:
+        raise _UnreadableError(f"{suffix[1:].upper()} is not read; convert it, or give its size with --sizes")
     try:
         with path.open("rb") as stream:
             head = stream.read(12)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from vlm_operator.cli.output import COLUMNS, Style, clean
 from vlm_operator.cli.text import LABEL_WIDTH, MARGIN, fold, section, table
 from vlm_operator.cli.waterfall import waterfall
-from vlm_operator.report.figures import count, gpu_words, metric_words, money, percent, seconds
-from vlm_operator.sizing.frontier import latency_of, latency_seconds
+from vlm_operator.report.figures import EVIDENCE_WORDS, count, gpu_words, metric_words, money, percent, seconds
+from vlm_operator.sizing.frontier import latency_seconds
 from vlm_operator.sizing.plan import Alternative, LatencyEstimate, Plan
 from vlm_operator.sizing.workload import LatencyMetric, LatencyTarget
 from vlm_operator.units import GIB
@@ -39,7 +39,7 @@ def plan_screen(plan: Plan, asked: Asked, style: Style) -> list[str]:
         section("Images", _images(plan)),
         _memory(plan),
         _limits(plan),
-        _latency(plan.latency, asked.targets, style),
+        _latency(plan, asked.targets, style),
         section("Others", _others(plan.alternatives)),
         section("What if", asked.what_if),
         section("Why", plan.reasons),
@@ -112,10 +112,11 @@ def _limits(plan: Plan) -> list[str]:
     return lines
 
 
-def _latency(latency: LatencyEstimate, targets: Sequence[LatencyTarget], style: Style) -> list[str]:
+def _latency(plan: Plan, targets: Sequence[LatencyTarget], style: Style) -> list[str]:
+    latency, traffic = plan.latency, plan.traffic
     rows = [["", "p50", "p95", "p99", "target"]]
     for name, metric in _METRICS:
-        figures = latency_of(latency, metric)
+        figures = latency.of(metric)
         words = [
             f"p{t.percentile} ≤ {seconds(t.seconds)} {'✔' if figures.at(t.percentile) <= t.seconds else '✘'}"
             for t in targets
@@ -124,6 +125,9 @@ def _latency(latency: LatencyEstimate, targets: Sequence[LatencyTarget], style: 
         rows.append([name, *(seconds(figures.at(p)) for p in (50, 95, 99)), " · ".join(words)])
     lines = _titled("Latency", rows, right=(1, 2, 3))
     lines.append(f"{MARGIN}  one replica serves about {latency.requests_per_minute_per_replica:,.0f} requests a minute")
+    if traffic is not None:
+        busy, queue = percent(traffic.utilisation), f"{traffic.mean_queue:.1f} requests wait on average"
+        lines.append(f"{MARGIN}  simulated: engine busy {busy} of the time · {queue}")
     return [line.replace("✔", style.paint("good", "✔")).replace("✘", style.paint("bad", "✘")) for line in lines]
 
 
@@ -152,8 +156,20 @@ def _how_sure(plan: Plan) -> list[str]:
     price = f"price from {plan.gpu.price_note}" if plan.gpu.price_note else "price as given"
     if plan.hourly_cents is None:
         price = "price unknown"
-    memory, latency = plan.gpu.engine_memory_certainty, plan.latency.certainty
-    return [f"plan {plan.certainty} · GPU memory {memory} · latency {latency} · {price}"]
+    return [
+        f"model {plan.certainty} · GPU memory {plan.gpu.engine_memory_certainty} · {price}",
+        f"latency: {EVIDENCE_WORDS[plan.latency.evidence]}",
+        *_spread(plan.latency),
+    ]
+
+
+def _spread(latency: LatencyEstimate) -> list[str]:
+    """Return how far nine measurements of ten are from the figure of each latency."""
+    words = []
+    for name, metric in _METRICS:
+        low, high = latency.spread[metric]
+        words.append(f"{name} −{1 - low:.0%} to +{high - 1:.0%}")
+    return ["nine of ten measurements lie within " + " · ".join(words)]
 
 
 def _next_step(asked: Asked) -> list[str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from vlm_operator.cli import output
 from vlm_operator.cli.inputs import display_name
 from vlm_operator.cli.plan_command import Answer, plan_file
-from vlm_operator.cli.sweep import Subject, choices_of, sweep
+from vlm_operator.cli.sweep import Subject, choices_of, sweep, tried
 from vlm_operator.errors import InputError, Problem
 from vlm_operator.planning import ENGINE_VERSION, constraints_of, workload_of
 from vlm_operator.report.figures import count
@@ -35,7 +35,7 @@ def _sheet(answer: Answer, arguments: argparse.Namespace) -> Sheet:
     spec = answer.resource.spec
     subject = Subject(spec=spec, inventory=answer.inventory, card=answer.card, declared=answer.outcome)
     return Sheet(
-        choices=choices_of(answer.resource.name, subject, sweep(subject, _OVER)),
+        choices=choices_of(answer.resource.name, subject, tried(subject, sweep(subject, _OVER))),
         workload=workload_of(spec),
         constraints=constraints_of(spec),
         engine_version=spec.engine.version or ENGINE_VERSION,

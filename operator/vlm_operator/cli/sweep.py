@@ -5,19 +5,22 @@ tensor parallel sizes only sort.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from vlm_operator.api.spec import Objectives, VLMDeploymentSpec
 from vlm_operator.catalogue.types import ModelCard
 from vlm_operator.cli.changes import Change
-from vlm_operator.planning import constraints_of, judge_deployment
+from vlm_operator.planning import constraints_of, judge_deployment, plan_deployment
 from vlm_operator.report.choices import Choices, identity
 from vlm_operator.sizing.advice import SMALLEST_FLOOR_PIXELS
 from vlm_operator.sizing.frontier import find_frontier, kept_pixels
 from vlm_operator.sizing.inventory import Inventory
 from vlm_operator.sizing.plan import NoFit, Plan, Rejection, rank
 from vlm_operator.sizing.search import JudgedPlace
+
+_MOST_ROUNDS = 4
+"""How often the frontier is tried anew; one that still moves then is shown as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,27 @@ def sweep(subject: Subject, over: Mapping[str, Sequence[str]]) -> tuple[SweepPoi
         for step, gpu, size in product(steps, gpus, sizes)
         for point in _points(subject, Change(max_pixels=step, gpu=gpu, tensor_parallel_size=size), split)
     )
+
+
+def tried(subject: Subject, points: Sequence[SweepPoint]) -> tuple[SweepPoint, ...]:
+    """Return the points with every plan on the frontier tried under simulated traffic.
+
+    Closed formulas find the frontier; what the trials take off it makes room for others, which are tried in turn.
+    """
+    found = list(points)
+    done: set[tuple[object, ...]] = set()
+    if isinstance(subject.declared, Plan):
+        done.add(identity(subject.declared))
+    for _ in range(_MOST_ROUNDS):
+        frontier = choices_of("", subject, found).frontier
+        on_it = {identity(plan) for plan in (*frontier.cost_latency, *frontier.cost_pixels)} - done
+        if not on_it:
+            break
+        for at, point in enumerate(found):
+            if isinstance(point.outcome, Plan) and identity(point.outcome) in on_it:
+                found[at] = _try(subject, point, point.outcome)
+                done |= _identities(found[at])
+    return tuple(found)
 
 
 def choices_of(name: str, subject: Subject, points: Sequence[SweepPoint]) -> Choices:
@@ -110,15 +134,36 @@ def _points(subject: Subject, change: Change, split: tuple[bool, bool]) -> Itera
         yield _point(key, [judged[at] for at in members], [relaxed[at] for at in members])
 
 
+def _try(subject: Subject, point: SweepPoint, plan: Plan) -> SweepPoint:
+    """Return the point with what simulated traffic makes of its plan: as it is, more replicas, or late."""
+    spec = replace(point.change, gpu=plan.gpu.id).apply(subject.spec)
+    size = plan.flags.tensor_parallel_size
+    for late, asked in ((False, spec), (True, _patient(spec))):
+        if late or not point.late:
+            outcome = plan_deployment(
+                asked, subject.inventory, subject.card, tensor_parallel_size=size, suggest=False
+            )  # fmt: skip
+            if isinstance(outcome, Plan):
+                return SweepPoint(change=point.change, outcome=outcome, late=late)
+    return SweepPoint(change=point.change, outcome=outcome)
+
+
+def _identities(point: SweepPoint) -> set[tuple[object, ...]]:
+    return {identity(point.outcome)} if isinstance(point.outcome, Plan) else set()
+
+
+def _patient(spec: VLMDeploymentSpec) -> VLMDeploymentSpec:
+    return spec.model_copy(update={"objectives": Objectives()})
+
+
 def _without_targets(
     subject: Subject, change: Change, spec: VLMDeploymentSpec, judged: tuple[JudgedPlace, ...]
 ) -> tuple[JudgedPlace, ...]:
     """Return the places judged without latency targets, as they are where there are none or all are met."""
     if not constraints_of(spec).latency_targets or all(isinstance(place.verdict, Plan) for place in judged):
         return judged
-    patient = spec.model_copy(update={"objectives": Objectives()})
     relaxed = judge_deployment(
-        patient, subject.inventory, subject.card, tensor_parallel_size=change.tensor_parallel_size
+        _patient(spec), subject.inventory, subject.card, tensor_parallel_size=change.tensor_parallel_size
     )  # fmt: skip
     return judged if isinstance(relaxed, NoFit) else relaxed
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from vlm_operator.cli import output
 from vlm_operator.cli.plan_command import Answer, one_or_list, plan_file
-from vlm_operator.cli.sweep import Subject, SweepPoint, choices_of, sweep
+from vlm_operator.cli.sweep import Subject, SweepPoint, choices_of, sweep, tried
 from vlm_operator.cli.sweep_rows import sweep_rows, to_csv
 from vlm_operator.cli.sweep_screen import sweep_screen
 from vlm_operator.errors import InputError, Problem
@@ -34,7 +34,7 @@ def _sweep(answer: Answer, over: Mapping[str, Sequence[str]]) -> tuple[Choices, 
     subject = Subject(
         spec=answer.resource.spec, inventory=answer.inventory, card=answer.card, declared=answer.outcome
     )  # fmt: skip
-    points = sweep(subject, over)
+    points = tried(subject, sweep(subject, over))
     return choices_of(answer.resource.name, subject, points), points
 
 

@@ -90,6 +90,7 @@ def _figures(plan: Plan | None, workload: Workload) -> dict[str, Any]:
             figures[f"{key}P{percentile}Milliseconds"] = _rounded(seconds and seconds * 1000, 2)
     return figures | {
         "bindingConstraint": plan and plan.binding_constraint,
+        "simulated": None if plan is None else plan.traffic is not None,
         "certainty": plan and plan.certainty,
         "latencyCertainty": plan and plan.latency.certainty,
     }

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vlm_operator.catalogue.types import ModelCard
 from vlm_operator.cli.image_sizes import ImageSizes, Size
 from vlm_operator.cli.token_mix import Step, TokenMix, measure_cap
 from vlm_operator.sizing.tokens.caps import tightest_cap
 from vlm_operator.sizing.tokens.types import ImageRule
+from vlm_operator.sizing.tokens.uncounted import refuse_dropped
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +37,12 @@ class Answer:
         over_cap: Whether to say what each cap means.
         trade: What each cap means; empty unless asked for, or where there is no cap.
         floor: The cap for a floor; None unless asked for.
+        notes: What to know of the model: that it is not served, or that values are remembered.
     """
 
     model: str
     rule: ImageRule
+    notes: Sequence[str]
     sizes: ImageSizes
     mix: TokenMix
     each: Sequence[Size]
@@ -49,10 +53,29 @@ class Answer:
     floor: Floor | None
 
     @property
+    def no_cap(self) -> bool:
+        """Whether a cap is asked for and there is none."""
+        return self.rule.cap is None and (self.over_cap or self.floor is not None)
+
+    @property
     def complete(self) -> bool:
         """Whether every image was read and accepted, and there is a cap where one is asked for."""
-        no_cap = self.rule.cap is None and (self.over_cap or self.floor is not None)
-        return not (self.sizes.unreadable or self.mix.refused or no_cap)
+        return not (self.sizes.unreadable or self.mix.refused or self.no_cap)
+
+
+def notes_of(card: ModelCard) -> list[str]:
+    """Return what to know of a model beside its counts."""
+    notes = []
+    dropped = refuse_dropped(card.architecture, card.id)
+    if dropped is not None:
+        notes.append(dropped.message)
+    if card.remembered_fields or card.processor_provenance.certainty == "memory":
+        what = ", ".join(card.remembered_fields) or "processor"
+        notes.append(
+            f"values of {card.id} are remembered, not read from its files: {what}; to count with the files: "
+            "--source hub, or --model-dir DIR"
+        )
+    return notes
 
 
 def find_floor(rule: ImageRule, mix: TokenMix, *, min_pixels: int | None, min_tokens: int | None) -> Floor:

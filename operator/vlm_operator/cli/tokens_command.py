@@ -4,6 +4,7 @@ import argparse
 import sys
 from typing import NoReturn
 
+from vlm_operator.catalogue.types import ModelCard
 from vlm_operator.cli import output
 from vlm_operator.cli.inputs import read_lines
 from vlm_operator.cli.models import named_card
@@ -29,12 +30,12 @@ def run_tokens(arguments: argparse.Namespace) -> int:
     rule = bind_rule(card.architecture, card.config, card.processor, settings, card.id)
     if isinstance(rule, TokenRefusal):
         return _refuse(arguments, card.id, rule)
-    return _answer(arguments, card.id, rule)
+    return _answer(arguments, card, rule)
 
 
-def _answer(arguments: argparse.Namespace, model: str, rule: ImageRule) -> int:
+def _answer(arguments: argparse.Namespace, card: ModelCard, rule: ImageRule) -> int:
     from vlm_operator.cli import image_sizes  # noqa: PLC0415 - a file of requests needs none of these
-    from vlm_operator.cli.token_answer import Answer, find_floor  # noqa: PLC0415
+    from vlm_operator.cli.token_answer import Answer, find_floor, notes_of  # noqa: PLC0415
     from vlm_operator.cli.token_mix import count_mix, trade_off  # noqa: PLC0415
 
     if arguments.images:
@@ -46,8 +47,9 @@ def _answer(arguments: argparse.Namespace, model: str, rule: ImageRule) -> int:
     mix = count_mix(rule, sizes.counts)
     floors = {"min_pixels": arguments.min_pixels, "min_tokens": arguments.min_tokens}
     answer = Answer(
-        model=model,
+        model=card.id,
         rule=rule,
+        notes=notes_of(card),
         sizes=sizes,
         mix=mix,
         each=arguments.image,
@@ -73,7 +75,7 @@ def _refuse(arguments: argparse.Namespace, model: str, refusal: TokenRefusal) ->
     if arguments.output == "human":
         from vlm_operator.cli.tokens_screen import refused_screen  # noqa: PLC0415
 
-        output.write_lines(refused_screen(arguments.image, refusal, output.stdout_style()))
+        output.write_lines(refused_screen(refusal, output.stdout_style()))
     else:
         from vlm_operator.cli.tokens_document import refused_document  # noqa: PLC0415
 

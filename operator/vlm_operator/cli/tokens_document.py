@@ -5,6 +5,7 @@ from typing import Any
 from vlm_operator.cli.image_sizes import Size
 from vlm_operator.cli.token_answer import Answer, Floor, no_cap_message
 from vlm_operator.cli.token_mix import Step, figures, histogram
+from vlm_operator.sizing.tokens.rule_of_thumb import PATCH_SIZE, TILE_SIZE, estimate_tiles
 from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, TokenRefusal
 
 
@@ -17,11 +18,13 @@ def document_of(answer: Answer) -> dict[str, Any]:
     else:
         document |= _summary(answer)
     document |= _rule(answer.rule)
+    if answer.notes:
+        document["notes"] = list(answer.notes)
     if answer.over_cap:
         document["caps"] = [_step(step) for step in answer.trade]
     if answer.floor is not None:
         document["tightestCap"] = _floor(answer.floor)
-    if answer.rule.cap is None and (answer.over_cap or answer.floor is not None):
+    if answer.no_cap:
         document["noCap"] = no_cap_message(answer.model)
     return document
 
@@ -49,6 +52,13 @@ def _image(rule: ImageRule, size: Size, item: ImageTokens | TokenRefusal) -> dic
         document["tiles"] = item.tiles
     if item.grid is not None:
         document["grid"] = {"columns": item.grid[0], "rows": item.grid[1]}
+    estimate = estimate_tiles(*size)
+    document["ruleOfThumb"] = {
+        "tileSize": TILE_SIZE,
+        "patchSize": PATCH_SIZE,
+        "tiles": estimate.tiles,
+        "tokens": estimate.tokens,
+    }
     document["parts"] = [
         {"label": part.label, "count": part.count, "tokensEach": part.tokens, "embedded": part.embedded}
         for part in rule.parts(item)

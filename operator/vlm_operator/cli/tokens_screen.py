@@ -1,6 +1,6 @@
 """The answer of ``vlmctl tokens`` for people: the count first, then how it comes about, then what could be changed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from vlm_operator.cli.image_sizes import Size
 from vlm_operator.cli.output import COLUMNS, Style
@@ -8,6 +8,7 @@ from vlm_operator.cli.text import MARGIN, bar, fold, table
 from vlm_operator.cli.token_answer import Answer, Floor, no_cap_message
 from vlm_operator.cli.token_mix import Step, engine_flags, figures, histogram
 from vlm_operator.report.figures import count, percent
+from vlm_operator.sizing.tokens.rule_of_thumb import TILE_SIZE, estimate_tiles
 from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, TokenRefusal
 
 _LABEL = 11
@@ -26,34 +27,30 @@ def screen_of(answer: Answer, style: Style) -> list[str]:
     if answer.rule.ignored_settings:
         ignored = ", ".join(answer.rule.ignored_settings)
         lines += _labelled("ignored", f"the engine ignores {ignored} for this model; the counts are without")
+    for note in answer.notes:
+        lines += _labelled("note", note)
     if answer.explain:
         lines += _explain_rule(answer.rule)
     lines += _left_out(answer, style)
+    if answer.no_cap:
+        return [*lines, "", *fold(f"✘ {no_cap_message(answer.model)}", COLUMNS)]
     if answer.trade:
         lines += ["", *_trade(answer)]
-    elif answer.rule.cap is None and answer.over_cap:
-        lines += ["", *fold(f"✘ {no_cap_message(answer.model)}", COLUMNS)]
     if answer.floor is not None:
         lines += ["", *_floor(answer, answer.floor)]
     return lines
 
 
-def refused_screen(sizes: Sequence[Size], refusal: TokenRefusal, style: Style) -> list[str]:
-    """Return the lines of settings that are refused as a whole."""
-    places: Sequence[Size | None] = sizes or [None]
-    return [line for size in places for line in _refusal(size, refusal, style)]
-
-
-def _refusal(size: Size | None, refusal: TokenRefusal, style: Style) -> list[str]:
-    where = "" if size is None else f"{size[0]}×{size[1]}: "
-    first, *rest = fold(f"{where}{refusal.message} ({refusal.reason})", COLUMNS - 2)
+def refused_screen(refusal: TokenRefusal, style: Style) -> list[str]:
+    """Return the lines of a refusal: of an image, which its message names, or of the settings as a whole."""
+    first, *rest = fold(f"{refusal.message} ({refusal.reason})", COLUMNS - 2)
     return [f"{style.paint('bad', '✘')} {first}", *(f"  {row}" for row in rest)]
 
 
 def _image(answer: Answer, size: Size, style: Style) -> list[str]:
     item = answer.rule.count_image(*size)
     if isinstance(item, TokenRefusal):
-        return _refusal(size, item, style)
+        return refused_screen(item, style)
     tokens = style.paint("strong", f"{item.embed_tokens:,} image tokens")
     lines = [f"{size[0]}×{size[1]} → {tokens} ({item.prompt_tokens:,} in the prompt)"]
     return [*lines, *_explain(answer.rule, size, item)] if answer.explain else lines
@@ -65,11 +62,25 @@ def _explain(rule: ImageRule, size: Size, item: ImageTokens) -> list[str]:
         stays = item.resized == size
         rows += _labelled("resize", f"{size[0]}×{size[1]} stays" if stays else f"→ {item.resized[0]}×{item.resized[1]}")
     if item.tiles is not None:
-        rows += _labelled("views", f"{item.tiles:,} through the vision tower, thumbnail included")
+        rows += _labelled("views", _views(item))
     if item.grid is not None:
         rows += _labelled("grid", f"{item.grid[0]:,} × {item.grid[1]:,} (columns × rows)")
     rows += _labelled("patches", f"{item.vit_patches:,} through the vision tower")
-    return [*rows, *_parts(rule, item)]
+    return [*rows, *_parts(rule, item), *_rule_of_thumb(size, item)]
+
+
+def _views(item: ImageTokens) -> str:
+    views = item.tiles or 0
+    columns, rows = item.grid or (views, 1)
+    return f"{views:,} through the vision tower{', one of the whole image included' if views > columns * rows else ''}"
+
+
+def _rule_of_thumb(size: Size, item: ImageTokens) -> list[str]:
+    """Return what the tile formula of planning sheets says, for those who have planned with it."""
+    estimate = estimate_tiles(*size)
+    times = estimate.tokens / item.embed_tokens
+    said = f"{count(estimate.tiles, 'tile')} of {TILE_SIZE} pixels, {estimate.tokens:,} tokens"
+    return fold(f"{MARGIN}tile rule of thumb: {said}, {times:,.1f} times the truth", COLUMNS)
 
 
 def _parts(rule: ImageRule, item: ImageTokens) -> list[str]:
@@ -123,8 +134,8 @@ def _left_out(answer: Answer, style: Style) -> list[str]:
     if refused:
         images = sum(number for _, _, number in refused)
         lines += ["", f"{count(images, 'image')} refused:"]
-        for size, refusal, _ in refused[:_MOST_NAMED]:
-            lines += _refusal(size, refusal, style)
+        for _, refusal, _ in refused[:_MOST_NAMED]:
+            lines += refused_screen(refusal, style)
         lines += _and_more(len(refused), "size", "sizes")
     unreadable = answer.sizes.unreadable
     if unreadable:
@@ -191,10 +202,8 @@ def _floor(answer: Answer, floor: Floor) -> list[str]:
         wanted.append(f"{floor.min_tokens:,} tokens")
     floor_text = f"at least {' and '.join(wanted)} of each image, or all that it has"
     cap, step = answer.rule.cap, floor.step
-    if cap is None:
-        return fold(f"✘ {no_cap_message(answer.model)}", COLUMNS)
-    if step is None:
-        return fold(f"✘ no image was counted, so there is nothing that {cap.name} could be set for", COLUMNS)
+    if cap is None or step is None:
+        return fold("✘ no image was counted, so there is nothing that a cap could be set for", COLUMNS)
     if not floor.tightened:
         return fold(f"no {cap.name} below {_value(cap.value)} keeps {floor_text}; leave it as it is", COLUMNS)
     lines = fold(

@@ -11,12 +11,11 @@ from typing import Final
 from vlm_operator.report.axes import Axis
 from vlm_operator.report.choices import Mark, Picture, Standing
 from vlm_operator.report.figures import count, metric_words, percent, runs_on, seconds
-from vlm_operator.sizing.frontier import latency_of
 from vlm_operator.sizing.plan import ImageShare, Plan
 from vlm_operator.sizing.workload import LatencyMetric, LatencyTarget
 
 WIDTH: Final = 360
-_LEFT, _RIGHT, _TOP, _BOTTOM = 54.0, 348.0, 16.0, 196.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 54.0, 338.0, 16.0, 196.0
 _MOST_BARS: Final = 12
 _METRICS: Final[tuple[tuple[LatencyMetric, str], ...]] = (
     ("ttft", "time to first token"),
@@ -73,11 +72,12 @@ class Bar:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strip:
-    """A latency on a line from zero: where its percentiles lie, and the target where there is one."""
+    """A latency on a line from zero: its percentiles, the interval of the 95th, the target where there is one."""
 
     name: str
     y: float
     points: tuple[tuple[str, float, str], ...]
+    interval: tuple[float, float]
     end: str
     target: Tick | None
     words: str
@@ -133,9 +133,10 @@ def strips(plan: Plan, targets: Sequence[LatencyTarget]) -> tuple[Strip, ...]:
     """Return a line for each latency, from zero to its largest figure or target."""
     found = []
     for at, (metric, name) in enumerate(_METRICS):
-        figures = latency_of(plan.latency, metric)
+        figures = plan.latency.of(metric)
+        low, high = (figures.p95 * share for share in plan.latency.spread[metric])
         own = next((target for target in targets if target.metric == metric), None)
-        end = max(figures.p99, own.seconds if own else 0.0) * 1.1 or 1.0
+        end = max(figures.p99, high, own.seconds if own else 0.0) * 1.1 or 1.0
         values = [(f"p{p}", figures.at(p)) for p in (50, 95, 99)]
         target = None
         if own is not None:
@@ -145,10 +146,12 @@ def strips(plan: Plan, targets: Sequence[LatencyTarget]) -> tuple[Strip, ...]:
             Strip(
                 name=name,
                 y=34.0 + 62 * at,
+                interval=(_linear(low / end), _linear(high / end)),
                 points=tuple((word, _linear(value / end), seconds(value)) for word, value in values),
                 end=seconds(end),
                 target=target,
-                words=", ".join(f"{word} {seconds(value)}" for word, value in values),
+                words=", ".join(f"{word} {seconds(value)}" for word, value in values)
+                + f", p95 between {seconds(low)} and {seconds(high)}",
             )
         )
     return tuple(found)

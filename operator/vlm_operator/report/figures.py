@@ -1,11 +1,18 @@
 """Figures for people: the one place where the numbers of screens and pages are formatted."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from vlm_operator.sizing.memory import MemoryBreakdown
 from vlm_operator.sizing.plan import Plan
 from vlm_operator.sizing.workload import LatencyTarget, Workload
 from vlm_operator.units import GIB
+
+EVIDENCE_WORDS: Final[Mapping[str, str]] = {
+    "runs": "served runs of this GPU were compared",
+    "kernels": "kernels of this GPU were measured, no served run was compared",
+    "datasheet": "only the datasheet of this GPU is known, and kernels of a near one",
+}
 
 
 def seconds(value: float) -> str:

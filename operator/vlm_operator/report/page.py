@@ -38,7 +38,7 @@ def render_picture(choices: Choices) -> str | None:
     for picture in pictures:
         chart = scatter(picture)
         words = {dot.number: dot.words for dot in chart.dots if dot.number is not None}
-        lines = [f"{number}  {words[number]}" for number in sorted(words)]
+        lines = [f"{number}: {words[number]}" for number in sorted(words)]
         panels.append({"chart": chart, "top": top, "lines": lines})
         top += _PANEL + _LINE * len(lines) + 10
     return _ENVIRONMENT.get_template("picture.svg.j2").render(

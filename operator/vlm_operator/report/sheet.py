@@ -7,6 +7,7 @@ from typing import Any, Final
 from vlm_operator.report.charts import histogram, scatter, strips
 from vlm_operator.report.choices import Choices, Picture, latency_picture, pixels_picture
 from vlm_operator.report.figures import (
+    EVIDENCE_WORDS,
     cents_per_thousand_images,
     count,
     gpu_words,
@@ -18,7 +19,7 @@ from vlm_operator.report.figures import (
     seconds,
     tenths_that_sum,
 )
-from vlm_operator.sizing.frontier import kept_pixels, latency_of, latency_seconds, meets
+from vlm_operator.sizing.frontier import kept_pixels, latency_seconds, meets
 from vlm_operator.sizing.plan import Alternative, NoFit, Plan, Rejection
 from vlm_operator.sizing.workload import Constraints, LatencyMetric, LatencyTarget, Workload
 from vlm_operator.units import GIB, format_gib
@@ -82,7 +83,7 @@ def sheet_context(sheet: Sheet, key: str) -> dict[str, Any]:
 def _plan(plan: Plan, sheet: Sheet) -> dict[str, Any]:
     targets = sheet.constraints.latency_targets
     return {
-        "answer": f"{count(plan.replicas, 'replica')} × {gpu_words(plan.gpus_per_replica, plan.gpu.display_name)}",
+        "answer": f"{count(plan.replicas, 'replica')} × {plan.gpus_per_replica} {plan.gpu.display_name}",
         "verdict": _verdict(plan, targets),
         "figures": _figures(plan, sheet),
         "reasons": plan.reasons,
@@ -131,7 +132,7 @@ def _figures(plan: Plan, sheet: Sheet) -> list[dict[str, str]]:
         {
             "name": metric_words(choices.compared),
             "value": seconds(latency_seconds(plan, choices.compared)),
-            "note": f"target {seconds(choices.compared.seconds)}" if choices.targets else plan.latency.certainty,
+            "note": _latency_note(plan, choices),
         },
         {
             "name": "Memory left",
@@ -145,12 +146,22 @@ def _figures(plan: Plan, sheet: Sheet) -> list[dict[str, str]]:
     return found
 
 
+def _latency_note(plan: Plan, choices: Choices) -> str:
+    compared = choices.compared
+    value = latency_seconds(plan, compared)
+    low, high = (seconds(value * share) for share in plan.latency.spread[compared.metric])
+    target = f"target {seconds(compared.seconds)}; " if choices.targets else ""
+    return f"{target}{low} to {high} in nine of ten measurements"
+
+
 def _latency_row(name: str, metric: LatencyMetric, plan: Plan, targets: Sequence[LatencyTarget]) -> dict[str, Any]:
-    figures = latency_of(plan.latency, metric)
+    figures = plan.latency.of(metric)
+    low, high = (seconds(figures.p95 * share) for share in plan.latency.spread[metric])
     own = [target for target in targets if target.metric == metric]
     return {
         "name": name,
         "figures": [seconds(figures.at(p)) for p in (50, 95, 99)],
+        "interval": f"{low} to {high}",
         "targets": [(f"p{target.percentile} ≤ {seconds(target.seconds)}", meets(plan, (target,))) for target in own],
     }
 
@@ -222,11 +233,21 @@ def _sure(plan: Plan) -> list[tuple[str, str]]:
     price = plan.gpu.price_note or "as given"
     return [
         ("Plan", _CERTAINTIES[plan.certainty]),
-        ("Latency", _CERTAINTIES[plan.latency.certainty]),
+        ("Latency", f"{_CERTAINTIES[plan.latency.certainty]}; {EVIDENCE_WORDS[plan.latency.evidence]}; {_tried(plan)}"),
         ("GPU memory", f"what the engine sees of it: {_CERTAINTIES[memory]}"),
         ("Memory parts", "a plan fits only if it does with every estimate at its bad end; that is “uncertainty” above"),
         ("Price", f"list price, {price}; yours may differ" if plan.hourly_cents is not None else "unknown"),
     ]
+
+
+def _tried(plan: Plan) -> str:
+    traffic = plan.traffic
+    if traffic is None:
+        return "by closed formulas, not under simulated traffic"
+    late = f"{percent(traffic.on_time)} of the requests in time"
+    busy = f"engine busy {percent(traffic.utilisation)} of the time, KV cache {percent(traffic.kv_usage)} full"
+    queue = f"{traffic.mean_queue:.1f} requests waiting on average, {count(traffic.preemptions, 'preemption')}"
+    return f"percentiles of simulated traffic on one replica: {late}, {busy}, {queue}"
 
 
 def _no_fit(no_fit: NoFit, sheet: Sheet) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from vlm_operator.sizing.plan import LatencyEstimate, Percentiles, Plan
-from vlm_operator.sizing.workload import LatencyMetric, LatencyTarget
+from vlm_operator.sizing.plan import Plan
+from vlm_operator.sizing.workload import LatencyTarget
 
 _T = TypeVar("_T")
 
@@ -68,12 +68,7 @@ def undominated(items: Iterable[_T], costs: Callable[[_T], tuple[float, float]])
 
 def latency_seconds(plan: Plan, target: LatencyTarget) -> float:
     """Return the plan's seconds at the metric and percentile of ``target``."""
-    return latency_of(plan.latency, target.metric).at(target.percentile)
-
-
-def latency_of(latency: LatencyEstimate, metric: LatencyMetric) -> Percentiles:
-    """Return the percentiles of ``metric``."""
-    return {"ttft": latency.ttft, "tpot": latency.tpot, "request_latency": latency.request}[metric]
+    return plan.latency.of(target.metric).at(target.percentile)
 
 
 def meets(plan: Plan, targets: Iterable[LatencyTarget]) -> bool:

@@ -5,14 +5,16 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from vlm_operator.sizing.shape.quantisation import apply_quantisation, read_quantisation
-from vlm_operator.sizing.shape.text import FAMILIES, read_text, text_model_type
+from vlm_operator.sizing.shape.text import FAMILIES, find_text_config, read_text, text_model_type
 from vlm_operator.sizing.shape.types import ModelShape, ShapeRefusal, TextShape, VisionShape
 from vlm_operator.sizing.shape.vision import (
     aria,
+    eva,
     gemma3n,
     omni,
     others,
     perception,
+    queries,
     qwen,
     remote,
     siglip,
@@ -108,6 +110,9 @@ ARCHITECTURES: Final[Mapping[str, _Family]] = {
     "BeeForConditionalGeneration": _Family(read_vision=siglip_families.read_bee, towers=_LLAVA_TOWERS),
     "Phi4ForCausalLMV": _Family(read_vision=siglip_families.read_phi4_siglip),
     "IsaacForConditionalGeneration": _Family(read_vision=siglip_families.read_isaac, data_parallel=True),
+    "Granite4VisionForConditionalGeneration": _Family(read_vision=queries.read_granite4),
+    "GLM4VForCausalLM": _Family(read_vision=eva.read_eva),
+    "Gemma4UnifiedForConditionalGeneration": _Family(read_vision=others.read_gemma4_unified),
     "BagelForConditionalGeneration": _Family(read_vision=siglip_families.read_bagel),
     "StepVLForConditionalGeneration": _Family(read_vision=perception.read_step_vl, data_parallel=True),
     "Qwen2_5OmniModel": _QWEN2_5_OMNI,
@@ -176,7 +181,7 @@ def _check_text(text: TextShape) -> None:
 
 def _sees_both_ways(config: Mapping[str, Any]) -> bool:
     """Return whether a Gemma-4 lets image tokens attend to each other (its larger sizes do)."""
-    return (config.get("text_config") or {}).get("use_bidirectional_attention") == "vision"
+    return find_text_config(config).get("use_bidirectional_attention") == "vision"
 
 
 def _refuse(architecture: str, family: _Family, config: Mapping[str, Any]) -> ShapeRefusal | None:

@@ -77,6 +77,16 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "sliding_window": 512,
         "sliding_window_pattern": 6,
     },
+    "gemma4_unified_text": {
+        "hidden_size": 2304,
+        "intermediate_size": 9216,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "max_position_embeddings": 262144,
+        "sliding_window": 1024,
+        "use_bidirectional_attention": "vision",
+    },
     "gemma3n_text": {
         "hidden_size": 2048,
         "intermediate_size": 16384,
@@ -160,6 +170,7 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "nemotron_h": {"max_position_embeddings": 4096, "tie_word_embeddings": False},
     "hunyuan_vl": {"max_position_embeddings": 2048},
     "dots_ocr": {"max_position_embeddings": 32768},
+    "chatglm": {"max_position_embeddings": 2048, "partial_rotary_factor": 0.5},
     "aria_text": {
         "hidden_size": 4096,
         "intermediate_size": 4096,
@@ -181,6 +192,8 @@ _BY_OUTER: Final[Mapping[str, str]] = {
     "aria_moe_lm": "aria_text",
     "gemma3n": "gemma3n_text",
     "gemma4": "gemma4_text",
+    "gemma4_unified": "gemma4_text",
+    "gemma4_unified_text": "gemma4_text",
     "qwen3_vl": "qwen3_vl_text",
     "qwen3_omni_moe_text": "qwen3_moe",
     "exaone4_5_text": "exaone4",
@@ -208,6 +221,19 @@ _BY_OUTER: Final[Mapping[str, str]] = {
 }
 """Model types that name the whole checkpoint, or a class that the engine runs as another one."""
 
+_OTHER_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
+    "chatglm": {
+        "num_layers": "num_hidden_layers",
+        "ffn_hidden_size": "intermediate_size",
+        "kv_channels": "head_dim",
+        "padded_vocab_size": "vocab_size",
+        "multi_query_group_num": "num_key_value_heads",
+        "add_qkv_bias": "attention_bias",
+        "seq_length": "max_position_embeddings",
+    }
+}
+"""Keys of files that call their sizes otherwise (``transformers_utils/configs/chatglm.py``)."""
+
 _MAY_BE_NULL: Final = frozenset({"sliding_window", "head_dim", "attention_chunk_size"})
 """Keys whose ``null`` says something: there is none, or it follows from others."""
 
@@ -228,8 +254,11 @@ def inner_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def find_text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the language model's part of ``config`` with its class defaults filled in."""
-    given = {k: v for k, v in inner_config(config).items() if v is not None or k in _MAY_BE_NULL}
-    return {**DEFAULTS.get(text_model_type(config), {}), **given}
+    inner, model_type = inner_config(config), text_model_type(config)
+    named = _OTHER_NAMES.get(model_type, {})
+    given = {named.get(k, k): v for k, v in inner.items() if v is not None or k in _MAY_BE_NULL}
+    own = DEFAULTS.get(str(inner.get("model_type")), {})
+    return {**DEFAULTS.get(model_type, {}), **own, **given}
 
 
 def text_model_type(config: Mapping[str, Any]) -> str:

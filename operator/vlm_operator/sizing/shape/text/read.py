@@ -78,6 +78,7 @@ FAMILIES: Final[Mapping[str, _Family]] = {
     "lfm2": _Family(qk_norm=True),
     "nemotron_h": _Family(norms=1),
     "step3_text": _Family(),
+    "chatglm": _Family(),
     "aria_text": _Family(),
 }
 """Language models whose every weight is known."""

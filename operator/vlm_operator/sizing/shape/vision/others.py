@@ -151,6 +151,34 @@ def read_gemma4(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
     return shape(layer, layers, tuple(weights), heads=heads, patch=patch, out=text_hidden, merge=pool)
 
 
+def read_gemma4_unified(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
+    """Gemma-4 without towers: pixels become tokens by one split linear, sound by another (``M/gemma4_unified.py``)."""
+    vision, audio = vision_config(config), config.get("audio_config")
+    width, patch = number(vision, "mm_embed_dim", 3840), number(vision, "patch_size", 16)
+    pool = number(vision, "pooling_kernel_size", 3)
+    row = 3 * (number(vision, "model_patch_size", patch * pool)) ** 2
+    heard = number(audio or {}, "audio_embed_dim", 640)
+    weights = (
+        Weight(part="vision_tower", name="patch_dense", rows=row, columns=width, split="columns", bias=True),
+        tower_table(2 * row + 4 * width + 2 * number(vision, "mm_posemb_size", 1120) * width),
+        *linear("embedding_projection", number(vision, "output_proj_dims", 3840), text_hidden, bias=False),
+        *((table("audio", "embed_audio", heard * text_hidden),) if audio is not None else ()),
+    )
+    return VisionShape(
+        layers=0,
+        hidden=width,
+        heads=1,
+        intermediate=width,
+        patch_size=patch * pool,
+        merge=1,
+        out_width=text_hidden,
+        patch_row=row,
+        gated=False,
+        split_heads=0,
+        weights=weights,
+    )
+
+
 def read_deepseek_vl2(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
     """DeepSeek-VL2: SigLIP-SO400M with its pooling head; only the MLPs are split; two linears on every rank."""
     vision = vision_config(config)

@@ -73,11 +73,12 @@ def read_phi4_siglip(config: Mapping[str, Any], text_hidden: int) -> VisionShape
 
 
 def read_isaac(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
-    """Isaac: SigLIP-2, pixel shuffle and two split linears without biases."""
+    """Isaac: SigLIP-2, pixel shuffle and two linears without biases that data mode still splits."""
     sizes = {**_SIGLIP, **vision_config(config)}
     scale = number(sizes, "pixel_shuffle_scale_factor", 1)
     rows = int(sizes["hidden_size"]) * scale**2
-    projector = mlp_projector(rows, 4 * rows, text_hidden, split=True, bias=False)
+    linears = mlp_projector(rows, 4 * rows, text_hidden, split=True, bias=False)
+    projector = tuple(replace(weight, split_in_data_mode=True) for weight in linears)
     layers, positions = int(sizes["num_hidden_layers"]), int(sizes["num_patches"])
     return _siglip(sizes, layers, positions, projector, text_hidden, merge=scale)
 

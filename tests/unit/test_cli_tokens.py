@@ -133,8 +133,51 @@ def test_refused_settings_are_told_and_exit_with_2(capsys: pytest.CaptureFixture
 def test_a_refused_image_exits_with_1(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = run(capsys, "--model", MODEL, "--image", "4000x10", "--image", "100x100")
     assert status == 1
-    assert "✘ 4000×10" in out
+    assert "✘ image size 4000x10" in out
     assert "16 image tokens" in out
+
+
+def test_the_tile_formula_of_planning_sheets_stands_beside_the_exact_count(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "--model", MODEL, "--image", "1536x1024", "--explain")
+    assert "1536×1024 → 2,035 image tokens" in out
+    assert "tile rule of thumb: 12 tiles of 384 pixels, 9,024 tokens, 4.4 times the truth" in out
+    _, document = ask(capsys, "--model", MODEL, "--image", "4032x3024")
+    assert document["images"][0]["ruleOfThumb"] == {"tileSize": 384, "patchSize": 14, "tiles": 88, "tokens": 66176}
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "views"),
+    [
+        ("OpenGVLab/InternVL3-8B", "1536x1024", "7 through the vision tower, one of the whole image included"),
+        ("OpenGVLab/InternVL3-8B", "100x100", "1 through the vision tower\n"),
+        ("HuggingFaceM4/Idefics3-8B-Llama3", "1536x1024", "13 through the vision tower, one of the whole"),
+        ("google/gemma-3-27b-it", "1536x1024", "1 through the vision tower\n"),
+    ],
+)
+def test_a_view_of_the_whole_is_named_where_there_is_one(
+    model: str, size: str, views: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = run(capsys, "--model", model, "--image", size, "--explain")
+    assert f"views      {views}" in out
+
+
+def test_what_is_not_served_or_only_remembered_is_said_beside_the_count(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "--model", "CohereLabs/aya-vision-8b", "--image", "1536x1024")
+    words = " ".join(out.split())
+    assert status == 0
+    assert "the engine dropped this architecture" in words
+    assert "are remembered, not read from its files" in words
+    _, document = ask(capsys, "--model", "CohereLabs/aya-vision-8b", "--image", "1536x1024")
+    assert len(document["notes"]) == 2
+    _, out, _ = run(capsys, "--model", "OpenGVLab/InternVL3-8B", "--image", "1536x1024")
+    assert "note" not in out
+
+
+def test_settings_that_are_refused_are_refused_once(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(
+        capsys, "--model", MODEL, "--processor-kwargs", '{"max_pixel": 5}', "--image", "9x9", "--image", "8x8"
+    )
+    assert out.count("UnknownSetting") == 1
 
 
 # Many images
@@ -180,6 +223,20 @@ def test_a_damaged_file_never_stops_the_others(make: Any, cut: int, tail: bytes)
         sizes = read_folder(root)
     assert sum(sizes.counts.values()) + len(sizes.unreadable) == 2
     assert sizes.counts[10, 10] >= 1
+
+
+@pytest.mark.parametrize("name", ["photo.HEIC", "photo.heif", "photo.avif", "drawing.svg", "scan.jp2", "scan.jxl"])
+def test_an_image_of_a_format_that_is_not_read_is_named(name: str, folder: Path) -> None:
+    (folder / name).write_bytes(b"....ftypheic")
+    (text,) = [text for text in read_folder(str(folder)).unreadable if text.startswith(name)]
+    assert "is not read; convert it" in text
+
+
+def test_a_name_that_is_not_utf_8_can_be_told_from_others(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Path(os.fsdecode(os.fsencode(folder) + b"/bad\xff.png")).open("wb") as file:
+        file.write(b"no image")
+    _, document = ask(capsys, "--model", MODEL, "--images", str(folder))
+    assert any(text.startswith("bad\\xff.png: ") for text in document["unreadable"])
 
 
 def test_a_pipe_among_the_files_is_passed_over(folder: Path) -> None:

@@ -89,7 +89,7 @@ def _model_rows(cards: list[ModelCard]) -> list[str]:
     return [
         *table(rows, right=(1,), gap=2),
         "",
-        f"{len(cards)} models; the licences of {unknown} are unknown. * = some or all figures are remembered, not read.",
+        f"{len(cards)} models; {unknown} of unknown licence. * = some or all figures are remembered, not read.",
     ]
 
 

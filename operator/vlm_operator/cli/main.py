@@ -108,6 +108,9 @@ def _add_plan_and_render(commands: _Commands) -> None:
     )
     plan.add_argument("--gpu", metavar="GPU", help="the same as --what-if gpu=GPU, joined to each --what-if")
     plan.add_argument("--tp", type=positive, metavar="N", help="the same as --what-if tp=N, joined to each --what-if")
+    plan.add_argument(
+        "--no-simulation", dest="simulate", action="store_false", help="closed formulas alone decide: quick, less sure"
+    )
     _add_output(plan)
     render.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: yaml")
 

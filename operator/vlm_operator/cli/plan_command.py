@@ -38,9 +38,10 @@ class Answer:
 def run_plan(arguments: argparse.Namespace) -> int:
     """Print one answer per object; 1 if any of them does not fit."""
     changes = wanted_changes(arguments)
-    answers = plan_file(arguments.file, arguments.inventory, arguments.model_dir)
+    simulate = arguments.simulate
+    answers = plan_file(arguments.file, arguments.inventory, arguments.model_dir, simulate=simulate)
     if changes:
-        return _what_if(answers, changes, arguments.output)
+        return _what_if(answers, changes, arguments.output, simulate=simulate)
     if arguments.output == "human":
         style = output.stdout_style()
         screens = [_screen(answer, arguments, style) for answer in answers]
@@ -50,14 +51,16 @@ def run_plan(arguments: argparse.Namespace) -> int:
     return int(any(isinstance(answer.outcome, NoFit) for answer in answers))
 
 
-def _what_if(answers: Sequence[Answer], changes: Sequence[Change], form: str) -> int:
+def _what_if(answers: Sequence[Answer], changes: Sequence[Change], form: str, *, simulate: bool) -> int:
     """Print each declared plan beside the changed ones; 1 if any of them does not fit."""
     screens: list[list[str]] = []
     documents: list[dict[str, Any]] = []
     fits = True
     for answer in answers:
         spec, inventory = answer.resource.spec, answer.inventory
-        changed = [(change, plan_changed(spec, inventory, answer.card, change)) for change in changes]
+        changed = [
+            (change, plan_changed(spec, inventory, answer.card, change, simulate=simulate)) for change in changes
+        ]
         screens.append(what_if_screen(answer.resource, answer.outcome, changed, output.stdout_style()))
         told = [(change, outcome_document(outcome)) for change, outcome in changed]
         documents.append({**_document(answer), "whatIf": changed_documents(told)})
@@ -92,8 +95,10 @@ def run_render(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def plan_file(file: str, inventory_source: str, model_dir: str | None = None) -> list[Answer]:
+def plan_file(file: str, inventory_source: str, model_dir: str | None = None, *, simulate: bool = True) -> list[Answer]:
     """Return an answer for each object in ``file``; ``model_dir`` describes the model instead of its source.
+
+    Without ``simulate`` the answers come from closed formulas alone.
 
     Raises:
         InputError: Something in the file cannot be used; every problem of every object is listed.
@@ -111,7 +116,7 @@ def plan_file(file: str, inventory_source: str, model_dir: str | None = None) ->
         inventory = inventory_for(resource.namespace or "default", resource.name)
         try:
             card = declared_card(resource, inventory_source, model_dir)
-            answers.append(Answer(resource, inventory, _plan(resource, inventory, card), card))
+            answers.append(Answer(resource, inventory, _plan(resource, inventory, card, simulate=simulate), card))
         except InputError as error:
             name = resource.name if len(resources) > 1 else ""
             problems.extend(located(problem, document.lines, name) for problem in error.problems)
@@ -128,9 +133,9 @@ def located(problem: Problem, lines: Mapping[str, int], name: str) -> Problem:
     return Problem(path=f"{name} {problem.path}".strip(), message=problem.message, line=problem.line or lines.get(path))
 
 
-def _plan(resource: Resource, inventory: Inventory, card: ModelCard | None) -> Plan | NoFit:
+def _plan(resource: Resource, inventory: Inventory, card: ModelCard | None, *, simulate: bool) -> Plan | NoFit:
     """Plan one object; a model that nobody knows is wrong input here, since nothing could ever fit it."""
-    outcome = plan_deployment(resource.spec, inventory, card)
+    outcome = plan_deployment(resource.spec, inventory, card, simulate=simulate)
     if isinstance(outcome, NoFit) and outcome.reason == REASON_UNKNOWN_MODEL:
         raise InputError([Problem(path="spec.model.id", message=outcome.message)])
     return outcome
@@ -146,7 +151,9 @@ def _screen(answer: Answer, arguments: argparse.Namespace, style: output.Style) 
         file=arguments.file,
         inventory=arguments.inventory,
         model_dir=arguments.model_dir,
-        what_if=twice_and_half(answer.resource.spec, answer.inventory, outcome, answer.card),
+        what_if=twice_and_half(
+            answer.resource.spec, answer.inventory, outcome, answer.card, simulate=arguments.simulate
+        ),
         targets=constraints_of(answer.resource.spec).latency_targets,
         cents_per_thousand_images=cents_per_thousand_images(outcome, workload_of(answer.resource.spec)),
     )

@@ -126,8 +126,8 @@ def _latency(plan: Plan, targets: Sequence[LatencyTarget], style: Style) -> list
     lines = _titled("Latency", rows, right=(1, 2, 3))
     lines.append(f"{MARGIN}  one replica serves about {latency.requests_per_minute_per_replica:,.0f} requests a minute")
     if traffic is not None:
-        busy, queue = percent(traffic.utilisation), f"{traffic.mean_queue:.1f} requests wait on average"
-        lines.append(f"{MARGIN}  simulated: engine busy {busy} of the time · {queue}")
+        cache, queue = percent(traffic.kv_usage), f"{traffic.mean_queue:.1f} requests wait"
+        lines.append(f"{MARGIN}  simulated traffic: on average {queue} and {cache} of the KV cache is in use")
     return [line.replace("✔", style.paint("good", "✔")).replace("✘", style.paint("bad", "✘")) for line in lines]
 
 

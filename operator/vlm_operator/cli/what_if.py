@@ -23,7 +23,7 @@ FIXED_SIZE = "max-pixels changes nothing here: no setting of this model changes 
 
 
 def twice_and_half(
-    spec: VLMDeploymentSpec, inventory: Inventory, plan: Plan, card: ModelCard | None
+    spec: VLMDeploymentSpec, inventory: Inventory, plan: Plan, card: ModelCard | None, *, simulate: bool = True
 ) -> tuple[str, ...]:
     """Return one line for twice and one for half the pixels; nothing where no floor is declared."""
     floor = spec.quality.min_pixels_per_image
@@ -32,12 +32,14 @@ def twice_and_half(
     rows = []
     for words, pixels in (("twice the pixels", floor * 2), ("half the pixels", floor // 2)):
         if 1 <= pixels <= MAX_IMAGE_PIXELS:
-            outcome = plan_changed(spec, inventory, card, Change(max_pixels=pixels))
+            outcome = plan_changed(spec, inventory, card, Change(max_pixels=pixels), simulate=simulate)
             rows.append(f"{words:<19}{_in_one_line(plan, outcome)}")
     return tuple(rows)
 
 
-def plan_changed(spec: VLMDeploymentSpec, inventory: Inventory, card: ModelCard | None, change: Change) -> Plan | NoFit:
+def plan_changed(
+    spec: VLMDeploymentSpec, inventory: Inventory, card: ModelCard | None, change: Change, *, simulate: bool = True
+) -> Plan | NoFit:
     """Return what comes out for ``spec`` with ``change``.
 
     Raises:
@@ -48,8 +50,12 @@ def plan_changed(spec: VLMDeploymentSpec, inventory: Inventory, card: ModelCard 
         raise InputError([Problem(path="", message=message)])
     try:
         return plan_deployment(
-            change.apply(spec), inventory, card, tensor_parallel_size=change.tensor_parallel_size
-        )  # fmt: skip
+            change.apply(spec),
+            inventory,
+            card,
+            tensor_parallel_size=change.tensor_parallel_size,
+            simulate=simulate,
+        )
     except InputError as error:
         named = "spec.accelerators.allowed" if change.gpu is not None else None
         told = [

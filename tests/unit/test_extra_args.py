@@ -235,6 +235,16 @@ def test_a_plan_takes_the_asked_values_says_so_and_renders_each_flag_once() -> N
     assert rendered[-1] == "--seed=3"
 
 
+def test_a_share_above_the_engines_default_is_obeyed_with_a_warning_where_it_fits() -> None:
+    accelerators = {"allowed": ["h200-sxm"]}
+    plan = plan_of("--gpu-memory-utilization=0.95", accelerators=accelerators)
+    assert plan.flags.gpu_memory_utilization_percent == 95
+    assert plan.memory.part("headroom").size_bytes >= 0
+    assert any(reason.startswith("above 0.92 of the memory") for reason in plan.reasons)
+    usual = plan_of("--gpu-memory-utilization=0.92", accelerators=accelerators)
+    assert not any(reason.startswith("above") for reason in usual.reasons)
+
+
 def test_passed_arguments_change_the_pods_and_nothing_else_of_the_plan() -> None:
     plain, seeded = plan_of(), plan_of("--seed=3")
     assert plan_digest(plain) != plan_digest(seeded)

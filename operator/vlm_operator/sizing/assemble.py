@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from vlm_operator.sizing import latency
-from vlm_operator.sizing.fit import KV_RESERVE, MemoryFit
+from vlm_operator.sizing.fit import KV_RESERVE, MAX_UTILIZATION_PERCENT, MemoryFit
 from vlm_operator.sizing.plan import LatencyEstimate, LimitCheck, Percentiles, Plan, ServerFlags
 from vlm_operator.sizing.question import Candidate, Case, Question, Setting
 from vlm_operator.sizing.workload import LatencyMetric
@@ -113,6 +113,11 @@ def _reasons(candidate: Candidate, question: Question, setting: Setting, fit: Me
         )
     if asked.obeyed:
         reasons.append(f"as engine.extraArgs asks: {', '.join(asked.obeyed)}")
+    if (asked.utilization_percent or 0) > MAX_UTILIZATION_PERCENT:
+        reasons.append(
+            f"above {MAX_UTILIZATION_PERCENT / 100:.2f} of the memory, growth while serving has ended vision servers; "
+            "the estimate leaves room for what is known"
+        )
     if asked.passed:
         reasons.append(f"passed on from engine.extraArgs: {' '.join(asked.passed)}")
     return (*reasons, _cap_reason(question))

@@ -119,7 +119,7 @@ def _batch_choices(request: FitRequest) -> tuple[int, ...] | Misfit:
             f"--max-num-batched-tokens {asked:,} is below the {least:,} that {request.max_num_seqs} sequences, a block "
             f"of the KV cache and an image of {request.largest_image_tokens:,} tokens need; raise it or leave it out"
         )
-        return Misfit(reason="BatchTooSmall", message=message, shortfall_fraction=least / asked - 1)
+        return Misfit(reason="BatchTooSmall", message=message, shortfall_fraction=0)  # nothing lacks but the flag
     if asked is not None:
         return (asked,)
     choices = tuple(tokens for tokens in BATCHED_TOKENS if tokens >= least)

@@ -101,7 +101,7 @@ def judge_replicas(
     asked = question.constraints.asked.max_num_seqs
     if asked is not None and running > asked:
         message = f"{running} requests run at once on each of {replicas} replicas; --max-num-seqs allows {asked}"
-        crowded = reject(candidate, "RunningSequences", message, shortfall=running / asked - 1)
+        crowded = reject(candidate, "RunningSequences", message, shortfall=0)  # nothing lacks but the flag
         return crowded, -(-replicas * running // asked)
     sequences = asked or _max_num_seqs(question.workload, running)
     setting = Setting(max_model_len=case.max_model_len, max_num_seqs=sequences, replicas=replicas, running=running)

@@ -84,7 +84,7 @@ def _rule_of_thumb(examples: Mapping[Key, tuple[str, ImageRule]]) -> Iterator[st
         tokens = rule.count_image(*_SIZE)
         if isinstance(tokens, ImageTokens):
             times = f"{estimate.tokens / tokens.embed_tokens:,.1f} times"
-            rows.append((f"`{architecture}`", f"{tokens.embed_tokens:,}", times))
+            rows.append((architecture, f"{tokens.embed_tokens:,}", times))
     yield from _table(("Architecture", "Image tokens", "Rule of thumb"), sorted(rows))
 
 

@@ -75,7 +75,8 @@ def test_another_name_leads_to_the_engines(name: str, real: str) -> None:
         ("TransformersMultiModalForCausalLM", "ArchitectureNotCounted", ("processor", "config.json")),
         ("MllamaForConditionalGeneration", "ArchitectureDropped", ("0.10.2", "another family")),
         ("OpenPanguVLForConditionalGeneration", "ArchitectureNotServable", ("4.57", "5.16.1")),
-        ("NobodyForCausalLM", "UnknownArchitecture", ("Qwen2VLForConditionalGeneration",)),
+        ("Qwen9VLForConditionalGeneration", "UnknownArchitecture", ("nearest: Qwen", "docs/reference/architectures")),
+        ("Nobody", "UnknownArchitecture", ("choose a model of one of them",)),
     ],
 )
 def test_a_refusal_says_why_and_what_to_do(architecture: str, reason: str, words: tuple[str, ...]) -> None:

@@ -4,6 +4,7 @@ Each reason is one clause that follows the architecture's name; what to do follo
 engine's model registry and processors, and the public processors of the families.
 """
 
+import difflib
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -139,10 +140,11 @@ def refuse_architecture(architecture: str, model_id: str, counted: Collection[st
             reason="UnknownArchitecture",
             message=f"{name}: the engine calls this architecture {OTHER_NAMES[architecture]}; give it that name",
         )
+    near = ", ".join(difflib.get_close_matches(architecture, sorted(counted), n=3, cutoff=0.0))
     return TokenRefusal(
         reason="UnknownArchitecture",
-        message=f"{name}: there is no counting rule for this architecture; there is one for "
-        f"{', '.join(sorted(counted))}",
+        message=f"{name}: there is no counting rule for this architecture; there are {len(counted)} that have one, "
+        f"nearest: {near} (all: docs/reference/architectures.md); choose a model of one of them",
     )
 
 

@@ -260,7 +260,7 @@ def test_passed_arguments_change_the_pods_and_nothing_else_of_the_plan() -> None
 TOO_MUCH = {  # an asked value that breaks what is declared, and the figures that the refusal names
     "--max-model-len=5000": ("ContextTooLong", "--max-model-len allows 5,000"),
     "--max-model-len=999999": ("ContextTooLong", "999,999"),
-    "--max-num-batched-tokens=4": ("BatchTooSmall", "--max-num-batched-tokens 4 is below the 8"),
+    "--max-num-batched-tokens=4": ("BatchTooSmall", "4 is below the 8 that a token for each of --max-num-seqs 8 takes"),
     "--gpu-memory-utilization=0.05": ("Weights", "more than the"),
     "--gpu-memory-utilization=1.0": ("OutsideBudget", "use at most 0."),
     "--kv-cache-dtype=turboquant_k8v4": ("KVCacheDtype", "no known size"),

@@ -97,7 +97,23 @@ def fit_memory(request: FitRequest) -> MemoryFit | Misfit:
 
 
 def _batch_choices(request: FitRequest) -> tuple[int, ...] | Misfit:
-    """Return the step sizes that every declared image may pass, largest first; the one that is asked for alone.
+    """Return the step sizes that every declared request may pass, largest first; the one that is asked for alone."""
+    asked = request.max_num_batched_tokens
+    needs = _least_batch(request)
+    least = max(needs.values())
+    if asked is not None and asked < least:
+        needed = " and ".join(what for what, tokens in needs.items() if tokens == least)
+        message = f"--max-num-batched-tokens {asked:,} is below the {least:,} that {needed} takes"
+        # Nothing lacks but the flag, so no other miss is nearer.
+        return Misfit(reason="BatchTooSmall", message=f"{message}; raise it or leave it out", shortfall_fraction=0)
+    if asked is not None:
+        return (asked,)
+    choices = tuple(tokens for tokens in BATCHED_TOKENS if tokens >= least)
+    return choices or (ceil_div(least, BATCHED_TOKENS_STEP) * BATCHED_TOKENS_STEP,)
+
+
+def _least_batch(request: FitRequest) -> dict[str, int]:
+    """Return the fewest tokens of a step by what needs them.
 
     An image that may not be chunked has to fit into one step, and an image above the engine's own maximum is refused
     unless a step is at least as large (the encoder budget is the larger of the two). A step also holds a whole block
@@ -108,22 +124,15 @@ def _batch_choices(request: FitRequest) -> tuple[int, ...] | Misfit:
         capability=request.gpu.compute_capability or (0, 0),
         dtype=request.kv_cache_dtype,
     )
-    least = max(request.max_num_seqs, kv_layout(request.shape, settings).least_step)
+    needs = {
+        f"a token for each of --max-num-seqs {request.max_num_seqs}": request.max_num_seqs,
+        "a block of the KV cache": kv_layout(request.shape, settings).least_step,
+    }
     if request.shape.prefix_lm:
-        least = max(least, request.maximum.engine_tokens, request.largest_image_tokens)
+        needs["an image in one step"] = max(request.maximum.engine_tokens, request.largest_image_tokens)
     elif request.largest_image_tokens > request.maximum.engine_tokens:
-        least = max(least, request.largest_image_tokens)
-    asked = request.max_num_batched_tokens
-    if asked is not None and asked < least:
-        message = (
-            f"--max-num-batched-tokens {asked:,} is below the {least:,} that {request.max_num_seqs} sequences, a block "
-            f"of the KV cache and an image of {request.largest_image_tokens:,} tokens need; raise it or leave it out"
-        )
-        return Misfit(reason="BatchTooSmall", message=message, shortfall_fraction=0)  # nothing lacks but the flag
-    if asked is not None:
-        return (asked,)
-    choices = tuple(tokens for tokens in BATCHED_TOKENS if tokens >= least)
-    return choices or (ceil_div(least, BATCHED_TOKENS_STEP) * BATCHED_TOKENS_STEP,)
+        needs["the largest declared image"] = request.largest_image_tokens
+    return needs
 
 
 def _try_batch(request: FitRequest, batched_tokens: int) -> MemoryFit | Misfit:

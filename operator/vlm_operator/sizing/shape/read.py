@@ -49,6 +49,7 @@ _QWEN3 = _Family(read_vision=qwen.read_qwen3_vl, data_parallel=True, deepstack=T
 _QWEN3_5 = _Family(read_vision=qwen.read_qwen3_vl, data_parallel=True)
 _IDEFICS3 = _Family(read_vision=siglip.read_idefics3)
 _DEEPSEEK_OCR = _Family(read_vision=others.read_deepseek_ocr)
+_NEMOTRON_H = _Family(read_vision=remote.read_nemotron_nano)
 _OVIS2_5 = _Family(read_vision=remote.read_ovis2_5)
 _QWEN2_5_OMNI = _Family(read_vision=omni.read_qwen2_5_omni)
 _MINICPM4_6 = _Family(read_vision=remote.read_minicpm4_6, data_parallel=True)
@@ -124,7 +125,10 @@ ARCHITECTURES: Final[Mapping[str, _Family]] = {
     "InternS2PreviewForConditionalGeneration": _QWEN3_5,
     "HunYuanVLForConditionalGeneration": _Family(read_vision=remote.read_hunyuan),
     "Llama_Nemotron_Nano_VL": _Family(read_vision=remote.read_llama_nemotron),
-    "NemotronH_Nano_VL_V2": _Family(read_vision=remote.read_nemotron_nano),
+    "NemotronH_Nano_VL_V2": _NEMOTRON_H,
+    "NemotronH_Nano_Omni_Reasoning_V3": _NEMOTRON_H,
+    "NemotronH_Super_Omni_Reasoning_V3": _NEMOTRON_H,
+    "NemotronH_Omni_Reasoning_V3": _NEMOTRON_H,
     "Step3VLForConditionalGeneration": _Family(read_vision=remote.read_step3, data_parallel=True),
     "Molmo2ForConditionalGeneration": _Family(read_vision=remote.read_molmo2, prefix_lm=True),
     "Ovis": _Family(read_vision=remote.read_ovis),

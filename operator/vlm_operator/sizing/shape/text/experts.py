@@ -1,13 +1,14 @@
 """Which layers are dense, which have experts, and the weights of both.
 
 Sources: vLLM 0.33.0 ``M/qwen3_moe.py``, ``M/qwen3_next.py``, ``M/deepseek_v2.py``, ``M/glm4_moe.py``,
-``M/llama4.py``, ``M/gemma4.py``, ``M/aria.py``.
+``M/llama4.py``, ``M/gemma4.py``, ``M/aria.py``, ``M/nemotron_h.py``.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from vlm_operator.sizing.shape.text.kv_layers import layer_kinds
 from vlm_operator.sizing.shape.weight import Weight, table
 
 
@@ -21,6 +22,8 @@ class Experts:
         router_bytes: Bytes of a router element where it is not the checkpoint's (0).
         block: Module of a layer that holds experts and router.
         shared_name: Module of the shared expert in it.
+        gated: Whether an expert has a gate; otherwise it squares its activation (Nemotron-H).
+        latent: Width in which the routed experts work where it is not the model's, 0 otherwise (Nemotron-H).
         image_width: Width of as many experts again that image tokens visit instead (ERNIE), 0 without them.
     """
 
@@ -32,6 +35,8 @@ class Experts:
     router_extra: int = 0
     router_bytes: int = 0
     image_width: int = 0
+    gated: bool = True
+    latent: int = 0
     block: str = "mlp"
     shared_name: str = "shared_experts"
     beside_dense: bool = False
@@ -41,6 +46,11 @@ def read_experts(model_type: str, text: Mapping[str, Any]) -> Experts | None:
     """Return the mixture of experts of a text configuration, None for a dense model."""
     reader = _READERS.get(model_type)
     return reader(text) if reader else None
+
+
+def squared_mlp(hidden: int, width: int, layers: tuple[int, ...], module: str) -> tuple[Weight, ...]:
+    """Return an MLP that squares its activation instead of gating it."""
+    return tuple(part for part in dense_mlp(hidden, width, layers, module) if not part.name.endswith("gate_proj"))
 
 
 def dense_mlp(hidden: int, width: int, layers: tuple[int, ...], module: str = "layers.{}.mlp.") -> tuple[Weight, ...]:
@@ -56,7 +66,7 @@ def dense_mlp(hidden: int, width: int, layers: tuple[int, ...], module: str = "l
 
 def expert_weights(hidden: int, experts: Experts) -> tuple[Weight, ...]:
     """Return router, routed and shared experts."""
-    layers = experts.layers
+    layers, inner = experts.layers, experts.latent or hidden
     module = "layers.{}.experts.0." if experts.beside_dense else f"layers.{{}}.{experts.block}.experts.0."
     routed = [
         Weight(
@@ -71,9 +81,9 @@ def expert_weights(hidden: int, experts: Experts) -> tuple[Weight, ...]:
         for width in (experts.width, experts.image_width)
         if width
         for name, rows, columns in (
-            ("gate_proj", hidden, width),
-            ("up_proj", hidden, width),
-            ("down_proj", width, hidden),
+            *((("gate_proj", inner, width),) if experts.gated else ()),
+            ("up_proj", inner, width),
+            ("down_proj", width, inner),
         )
     ]
     router = Weight(
@@ -89,7 +99,12 @@ def expert_weights(hidden: int, experts: Experts) -> tuple[Weight, ...]:
         found.append(table("router", "layers.{}.mlp.gate.extra", experts.router_extra, layers))
     if experts.shared_width:
         shared = f"layers.{{}}.{experts.block}.{experts.shared_name}."
-        found += dense_mlp(hidden, experts.shared_width, layers, shared)
+        found += (dense_mlp if experts.gated else squared_mlp)(hidden, experts.shared_width, layers, shared)
+    if experts.latent:
+        found += [
+            Weight(part="mlp", name=f"layers.{{}}.{experts.block}.{name}", rows=rows, columns=columns, layers=layers)
+            for name, rows, columns in (("fc1_latent_proj", hidden, inner), ("fc2_latent_proj", inner, hidden))
+        ]
     return tuple(found)
 
 
@@ -186,6 +201,26 @@ def _step3(text: Mapping[str, Any]) -> Experts:
     )
 
 
+def _nemotron_h(text: Mapping[str, Any]) -> Experts | None:
+    # The engine keeps the correction bias in float32.
+    layers = tuple(i for i, kind in enumerate(layer_kinds("nemotron_h", text)) if kind == "experts")
+    if not layers:
+        return None
+    number = int(text["n_routed_experts"])
+    shared = int(text.get("n_shared_experts") or 0)
+    return Experts(
+        number=number,
+        visited=int(text["num_experts_per_tok"]),
+        width=int(text["moe_intermediate_size"]),
+        shared_width=shared * int(text["moe_shared_expert_intermediate_size"]) if shared else 0,
+        layers=layers,
+        router_extra=2 * number,
+        gated=False,
+        latent=int(text.get("moe_latent_size") or 0),
+        block="mixer",
+    )
+
+
 def _aria(text: Mapping[str, Any]) -> Experts:
     width = int(text["intermediate_size"])
     return Experts(
@@ -223,5 +258,6 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Experts | None]]] = {
     "ernie4_5_vl_moe_text": _ernie,
     "step3_text": _step3,
     "aria_text": _aria,
+    "nemotron_h": _nemotron_h,
     "gemma4_text": _gemma4,
 }

@@ -11,7 +11,20 @@ from typing import Any, Final
 from vlm_operator.sizing.shape.kv_layers import AttentionKind, AttentionLayers, KVLayers, StateLayers
 from vlm_operator.sizing.shape.text.config import find_text_config, text_model_type
 
-_LETTERS: Final = {"M": "mamba", "*": "full_attention", "-": "mlp"}
+_LETTERS: Final = {
+    "M": "mamba",
+    "*": "full_attention",
+    "-": "mlp",
+    "E": "experts",
+    "mamba": "mamba",
+    "attention": "full_attention",
+    "full_attention": "full_attention",
+    "mlp": "mlp",
+    "moe": "experts",
+}
+KEEP_NOTHING: Final = frozenset({"mlp", "experts"})
+"""Kinds of layers that keep nothing of a request."""
+
 _KV_HEADS: Final = ("num_key_value_heads", "num_attention_groups", "num_kv_heads", "n_head_kv", "multi_query_group_num")
 
 
@@ -28,7 +41,7 @@ def read_kv_layers(config: Mapping[str, Any]) -> tuple[KVLayers, ...]:
     mixed = len(set(kinds)) > 1
     found: dict[KVLayers, int] = {}
     for kind in kinds[: len(kinds) - int(text.get("num_kv_shared_layers") or 0)]:
-        if kind == "mlp":
+        if kind in KEEP_NOTHING:
             continue
         read_state = _STATES.get(kind)
         one = read_state(text) if read_state else _read_attention(model_type, text, kind, mixed=mixed)
@@ -37,13 +50,12 @@ def read_kv_layers(config: Mapping[str, Any]) -> tuple[KVLayers, ...]:
 
 
 def layer_kinds(model_type: str, text: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the kind of every layer under the names of transformers, ``mamba`` and ``mlp`` beside them.
+    """Return the kind of every layer under the names of transformers, and ``mamba``, ``mlp`` and ``experts``.
 
-    Nemotron-H writes a letter for each: M is a mixer, * attention, - an MLP (one of them a layer).
+    Nemotron-H writes a letter or a word for each: M is a mixer, * attention, - an MLP, E experts (one a layer).
     """
-    pattern = str(text.get("hybrid_override_pattern") or "")
-    if pattern:
-        return tuple(_LETTERS[letter] for letter in pattern)
+    if has_mixers(text):
+        return tuple(_LETTERS[word] for word in text.get("layers_block_type") or text["hybrid_override_pattern"])
     if text.get("layer_types"):
         return tuple(map(str, text["layer_types"]))
     every = range(int(text["num_hidden_layers"]))
@@ -55,6 +67,11 @@ def layer_kinds(model_type: str, text: Mapping[str, Any]) -> tuple[str, ...]:
         return tuple("linear_attention" if (i + 1) % interval else "full_attention" for i in every)
     period = int(text.get("_sliding_window_pattern") or text.get("sliding_window_pattern") or 1)
     return tuple("sliding_attention" if (i + 1) % period else "full_attention" for i in every)
+
+
+def has_mixers(text: Mapping[str, Any]) -> bool:
+    """Return whether it is a Nemotron-H, whose layers are a mixer, attention, an MLP or experts each."""
+    return bool(text.get("hybrid_override_pattern") or text.get("layers_block_type"))
 
 
 def count_kv_heads(text: Mapping[str, Any]) -> int:

@@ -7,10 +7,12 @@ from typing import Any, Final
 from vlm_operator.sizing.shape.quantisation import apply_quantisation
 from vlm_operator.sizing.shape.text import attention as kinds
 from vlm_operator.sizing.shape.text.config import find_text_config, is_tied, rope, text_model_type
-from vlm_operator.sizing.shape.text.experts import Experts, dense_mlp, expert_weights, read_experts
+from vlm_operator.sizing.shape.text.experts import Experts, dense_mlp, expert_weights, read_experts, squared_mlp
 from vlm_operator.sizing.shape.text.gemma3n import residual_streams
 from vlm_operator.sizing.shape.text.kv_layers import (
+    KEEP_NOTHING,
     count_kv_heads,
+    has_mixers,
     is_latent,
     layer_kinds,
     read_head_dim,
@@ -141,7 +143,7 @@ def _positions(text: Mapping[str, Any]) -> int:
 
 
 def _linear_heads(model_type: str, text: Mapping[str, Any]) -> tuple[int, ...]:
-    if _has_mixers(text):
+    if has_mixers(text):
         groups = int(text["n_groups"])
         # A single group is held by every rank.
         return (int(text["mamba_num_heads"]), *((groups,) if groups > 1 else ()))
@@ -209,7 +211,8 @@ def _attention(
         return _gemma4_attention(text, of_kind, heads)
     linear, conv = of_kind.pop("linear_attention", ()), of_kind.pop("conv", ())
     mamba = of_kind.pop("mamba", ())
-    of_kind.pop("mlp", None)
+    for kind in KEEP_NOTHING:
+        of_kind.pop(kind, None)
     softmax = tuple(sorted(i for layers in of_kind.values() for i in layers))
     found = kinds.grouped_query(
         text,
@@ -227,11 +230,6 @@ def _attention(
     if conv:
         found += kinds.short_convolution(text, conv)
     return found
-
-
-def _has_mixers(text: Mapping[str, Any]) -> bool:
-    """Return whether it is a Nemotron-H, whose layers are a mixer, attention or an MLP each."""
-    return bool(text.get("hybrid_override_pattern"))
 
 
 def _gemma4_attention(
@@ -258,6 +256,8 @@ def _gemma4_attention(
 def _dense_width(model_type: str, text: Mapping[str, Any], experts: Experts | None) -> int:
     if experts and not experts.beside_dense and len(experts.layers) == int(text["num_hidden_layers"]):
         return 0
+    if has_mixers(text) and "mlp" not in layer_kinds(model_type, text):
+        return 0
     if model_type == "llama4_text":
         return int(text["intermediate_size_mlp"])
     width = max(_widths(text))
@@ -277,8 +277,8 @@ def _widths(text: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _mlp(model_type: str, text: Mapping[str, Any], experts: Experts | None) -> tuple[Weight, ...]:
-    if _has_mixers(text):
-        return _squared_mlp(text)
+    if has_mixers(text):
+        return (*_squared_mlp(text), *(expert_weights(int(text["hidden_size"]), experts) if experts else ()))
     every, hidden = range(int(text["num_hidden_layers"])), int(text["hidden_size"])
     sparse = () if experts is None or experts.beside_dense else experts.layers
     dense = tuple(i for i in every if i not in sparse)
@@ -301,8 +301,9 @@ def _mlp(model_type: str, text: Mapping[str, Any], experts: Experts | None) -> t
 def _squared_mlp(text: Mapping[str, Any]) -> tuple[Weight, ...]:
     """Return Nemotron-H's MLPs, which square the activation instead of gating it, where the pattern has them."""
     layers = tuple(i for i, kind in enumerate(layer_kinds("nemotron_h", text)) if kind == "mlp")
-    found = dense_mlp(int(text["hidden_size"]), int(text["intermediate_size"]), layers, "layers.{}.mixer.")
-    return tuple(weight for weight in found if not weight.name.endswith("gate_proj"))
+    if not layers:
+        return ()
+    return squared_mlp(int(text["hidden_size"]), int(text["intermediate_size"]), layers, "layers.{}.mixer.")
 
 
 def _per_layer_inputs(text: Mapping[str, Any]) -> tuple[Weight, ...]:

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from vlm_operator.sizing.shape.text.config import find_text_config
 from vlm_operator.sizing.shape.types import VisionShape
+from vlm_operator.sizing.shape.vision.parakeet import read_parakeet
 from vlm_operator.sizing.shape.vision.parts import (
     Layer,
     linear,
@@ -156,10 +158,16 @@ def read_llama_nemotron(config: Mapping[str, Any], text_hidden: int) -> VisionSh
 
 
 def read_nemotron_nano(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
-    """Nemotron-Nano-VL v2: C-RADIO, an RMS norm and two linears without biases on every rank."""
+    """Nemotron-Nano-VL v2 and Omni: C-RADIO, an RMS norm, two linears without biases on every rank, perhaps sound.
+
+    A checkpoint with layers that predict ahead has one more norm behind the tower.
+    """
     merged, wide = _radio_row(config), int(config["projector_hidden_size"])
-    projector = (*mlp_projector(merged, wide, text_hidden, split=False, bias=False), projector_table(merged))
-    return _radio(config, projector, text_hidden)
+    ahead = int(find_text_config(config).get("num_nextn_predict_layers") or 0)
+    norm = number(config, "vit_hidden_size", 1280) * 2 if ahead else 0
+    projector = (*mlp_projector(merged, wide, text_hidden, split=False, bias=False), projector_table(merged + norm))
+    found, sound = _radio(config, projector, text_hidden), config.get("sound_config")
+    return replace(found, weights=(*found.weights, *read_parakeet(sound, text_hidden))) if sound else found
 
 
 def _radio_row(config: Mapping[str, Any]) -> int:

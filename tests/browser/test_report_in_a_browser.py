@@ -45,7 +45,7 @@ CONTRASTS: Final = """
 OUTSIDE: Final = """
 [...document.querySelectorAll('body *')].filter(element => {
   const box = element.getBoundingClientRect();
-  return box.width && (box.right > innerWidth + 0.5 || box.left < -0.5);
+  return box.width && (box.right > screen.width + 0.5 || box.left < -0.5);
 }).map(element => element.tagName + ' ' + element.textContent.trim().slice(0, 40))
 """
 

@@ -94,6 +94,8 @@ class Page:
                 self.complaints.append(parameters["entry"]["text"])
             case "Runtime.exceptionThrown" | "Runtime.consoleAPICalled":
                 self.complaints.append(json.dumps(parameters))
+            case _:
+                pass
 
 
 @contextmanager

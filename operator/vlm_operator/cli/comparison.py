@@ -144,7 +144,8 @@ def _per_images(columns: Sequence[Column]) -> Row:
 
 def _latency(target: LatencyTarget, columns: Sequence[Column]) -> Row:
     """Return a latency, with the column's own target and whether it is met where it has one."""
-    cells, numbers = [], []
+    cells: list[str] = []
+    numbers: list[float | None] = []
     for column in columns:
         if isinstance(column.outcome, NoFit):
             cells.append(_NONE)

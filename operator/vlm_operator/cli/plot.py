@@ -18,8 +18,9 @@ def plot(points: Sequence[tuple[float, float, str]], x: Axis, y: Axis) -> list[s
         grid[row][round(x.place(across) * (_WIDTH - 1))] = mark
     labels = {_HEIGHT - 1 - round(y.place(tick) * (_HEIGHT - 1)): y.words(tick) for tick in y.ticks()}
     lines = [f"{MARGIN}{y.title}"]
-    for at, row in enumerate(grid):
-        lines.append(f"{MARGIN}{labels.get(at, ''):>{_LABELS}} {'┤' if at in labels else '│'}{''.join(row)}".rstrip())
+    for at, cells in enumerate(grid):
+        edge = "┤" if at in labels else "│"
+        lines.append(f"{MARGIN}{labels.get(at, ''):>{_LABELS}} {edge}{''.join(cells)}".rstrip())
     return [*lines, *_foot(x)]
 
 

@@ -9,7 +9,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "operator")]
 
-from tests.support.rules import Key, example_rules, rule_function, rule_key  # noqa: E402 - found from the repository's root
+from tests.support.rules import Key, example_rules  # noqa: E402 - found from the repository's root
 from vlm_operator.sizing.tokens.reading import dotted  # noqa: E402
 from vlm_operator.sizing.tokens.registry import BUILDERS, Builder  # noqa: E402
 from vlm_operator.sizing.tokens.rule_of_thumb import PATCH_SIZE, TILE_SIZE, estimate_tiles  # noqa: E402
@@ -42,7 +42,7 @@ def architectures_page() -> str:
     """
     examples = example_rules()
     counted = (
-        (f"`{name}`", f"`{_module(builder)}`", _describe_cap(examples[rule_key(builder)][1]))
+        (f"`{name}`", f"`{_module(builder)}`", _describe_cap(examples[builder.key][1]))
         for name, builder in sorted(BUILDERS.items(), key=lambda entry: entry[0].lower())
     )
     rules = sorted({_module(builder): _first_line(builder) for builder in BUILDERS.values()}.items())
@@ -98,11 +98,11 @@ def _describe_cap(rule: ImageRule) -> str:
 
 
 def _module(builder: Builder) -> str:
-    return str(rule_function(builder).__module__).rpartition(".")[2]
+    return builder.module
 
 
 def _first_line(builder: Builder) -> str:
-    module = inspect.getmodule(rule_function(builder))
+    module = inspect.getmodule(builder.load())
     return (module.__doc__ or "").partition("\n")[0] if module else ""
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from unittest import mock
 
 from tests.bench.traffic import traffic_actions
-from tests.support.rules import example_rules, rule_function, rule_key
+from tests.support.rules import example_rules
 from vlm_operator.api.validate import Resource, load_resources
 from vlm_operator.catalogue import load
 from vlm_operator.planning import catalogue_inventory, plan_deployment
@@ -104,11 +104,6 @@ def fit_all(fitted: Sequence[FitRequest]) -> None:
         fit_memory(request)
 
 
-def rule_name(builder: Callable[..., ImageRule]) -> str:
-    """Return the name of the module that counts."""
-    return str(rule_function(builder).__module__).rpartition(".")[2]
-
-
 def start_command_line() -> None:
     """Start `vlmctl --help`."""
     command = [sys.executable, "-m", "vlm_operator.cli.main", "--help"]
@@ -134,7 +129,7 @@ def main() -> None:
     for name, simulated in traffic_actions():
         show(name, simulated)
     examples = example_rules()
-    rules = {(rule_name(builder), rule_key(builder)) for builder in BUILDERS.values()}
+    rules = {(builder.module, builder.key) for builder in BUILDERS.values()}
     for name, key in sorted(rules, key=lambda pair: (pair[0], examples[pair[1]][0])):
         architecture, rule = examples[key]
         show(f"1,000 images: {name}, {architecture}", partial(count_thousand, rule))

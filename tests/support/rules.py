@@ -1,27 +1,13 @@
 """One bound rule for each way in which the registry counts images, of the catalogue where it has a model for it."""
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any
 
 from tests.property.families_without_rows import FAMILIES
 from vlm_operator.catalogue import load
 from vlm_operator.sizing.tokens import BUILDERS, ImageRule, bind_rule
 
-Builder = Callable[..., ImageRule]
 Key = tuple[Any, ...]
-
-
-def rule_function(builder: Builder) -> Any:
-    """Return the function that binds, without what the registry fixes of its arguments."""
-    return builder.func if isinstance(builder, partial) else builder
-
-
-def rule_key(builder: Builder) -> Key:
-    """Return what two architectures of the same rule share; where config.json keeps its vision part does not matter."""
-    if isinstance(builder, partial):
-        return builder.func, *sorted((k, v) for k, v in builder.keywords.items() if k != "vision_config")
-    return (builder,)
 
 
 def example_rules() -> Mapping[Key, tuple[str, ImageRule]]:
@@ -33,5 +19,5 @@ def example_rules() -> Mapping[Key, tuple[str, ImageRule]]:
         builder = BUILDERS.get(architecture)
         rule = bind_rule(architecture, config, processor)
         if builder is not None and isinstance(rule, ImageRule):
-            found.setdefault(rule_key(builder), (architecture, rule))
+            found.setdefault(builder.key, (architecture, rule))
     return found

@@ -6,7 +6,7 @@ traffic, money.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from vlm_operator.sizing import latency
 from vlm_operator.sizing.assemble import assemble_latency, assemble_plan
@@ -68,7 +68,7 @@ def _with_traffic(candidate: Candidate, question: Question, max_model_len: int) 
     replicas = constraints.min_replicas
     most = constraints.max_replicas or max(MAX_REPLICAS, constraints.min_replicas)
     case = Case(max_model_len=max_model_len, runner=_replica(candidate, question), works=_request_works(question))
-    hopeless = _late(candidate, question, latency.percentiles_seconds(case.runner, case.works, 1))
+    hopeless = _late(candidate, question, case, 1)
     if hopeless is not None:  # late with a replica for itself: more replicas would not help
         return hopeless
     tight: Judged | None = None
@@ -97,7 +97,7 @@ def judge_replicas(
     running = _running_per_replica(question.workload, case.runner, case.works[50], replicas)
     if running is None:
         message = f"{replicas} replicas cannot keep up with the declared requests per minute"
-        return reject(candidate, "Throughput", message), replicas + 1
+        return reject(candidate, "Throughput", message), _replicas_for_rate(question.workload, case)
     asked = question.constraints.asked.max_num_seqs
     if asked is not None and running > asked:
         message = f"{running} requests run at once on each of {replicas} replicas; --max-num-seqs allows {asked}"
@@ -108,10 +108,10 @@ def judge_replicas(
     fit, next_count = _fit(candidate, question, setting)
     if isinstance(fit, Rejection):
         return fit, next_count
-    seconds = latency.percentiles_seconds(case.runner, case.works, running)
-    late = _late(candidate, question, seconds)
+    late = _late(candidate, question, case, running)
     if late is not None:
         return late, replicas + 1 if running > 1 else None
+    seconds = latency.percentiles_seconds(case.runner, case.works, running)
     estimate = assemble_latency(question, case, seconds, _most_on_time(candidate, question, case, fit))
     plan = assemble_plan(candidate, question, setting, fit, estimate)
     dear = _check_price(candidate, plan, question)
@@ -151,7 +151,7 @@ def _most_on_time(candidate: Candidate, question: Question, case: Case, fit: Mem
         return high
     while low < high:
         middle = (low + high + 1) // 2
-        if _late(candidate, question, latency.percentiles_seconds(case.runner, case.works, middle)) is None:
+        if _late(candidate, question, case, middle) is None:
             low = middle
         else:
             high = middle - 1
@@ -280,9 +280,17 @@ def _running_per_replica(
     return low
 
 
-def _late(candidate: Candidate, question: Question, seconds: Mapping[int, latency.RequestSeconds]) -> Rejection | None:
+def _replicas_for_rate(workload: Workload, case: Case) -> int:
+    """Return the fewest replicas that keep up with the declared rate in bursts, each as full as it may be."""
+    rate = (workload.requests_per_minute or 0) * workload.burst_percent / 100
+    return math.ceil(rate / latency.requests_per_minute(case.runner, case.works[50], MAX_SEQUENCES))
+
+
+def _late(candidate: Candidate, question: Question, case: Case, running: int) -> Rejection | None:
+    """Return the first latency target that is missed with ``running`` requests at once, by closed formulas."""
     for target in question.constraints.latency_targets:
-        figures = seconds[target.percentile]
+        work, typical = case.works[target.percentile], case.works[50]
+        figures = latency.request_seconds(case.runner, work, typical, running)
         value = {"ttft": figures.ttft, "tpot": figures.tpot, "request_latency": figures.total}[target.metric]
         if value > target.seconds:
             return reject(candidate, "Latency", late_words(target, value), shortfall=value / target.seconds - 1)

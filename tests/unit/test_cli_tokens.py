@@ -256,6 +256,9 @@ def test_a_link_to_nothing_is_named(folder: Path) -> None:
         ("4032x3024 12\n", {(4032, 3024): 12}),
         ("4032,3024,5\n800;600\n\n# comment\n", {(4032, 3024): 5, (800, 600): 1}),
         ("\ufeffcount,Height,Width\n7,600,800\n", {(800, 600): 7}),
+        ('file;width;height\r\na photo.png;800;600\r\n"one; two.png";4032;3024\r\n', {(800, 600): 1, (4032, 3024): 1}),
+        ("file\twidth\theight\na b.png\t800\t600\n", {(800, 600): 1}),
+        ("width height\n800 600\n", {(800, 600): 1}),
         (
             '{"width": 800, "height": 600, "weight": 3, "url": "x"}\n{"width": 1, "height": 2}\n',
             {(800, 600): 3, (1, 2): 1},
@@ -280,6 +283,16 @@ def test_a_broken_line_is_named_and_stops_no_other(line: str, tmp_path: Path) ->
     sizes = read_list(str(file))
     assert sizes.counts == {(800, 600): 1}
     assert [text.split(":")[0] for text in sizes.unreadable] == ["line 2"]
+
+
+@pytest.mark.parametrize("cell", ["a\rb", "x" * 200_000, '"open', ""])
+def test_a_broken_cell_of_a_table_stops_no_other_line(cell: str, tmp_path: Path) -> None:
+    file = tmp_path / "sizes.csv"
+    file.write_bytes(f"name,width,height\n{cell},1,x\nb,800,600\n".encode())
+    sizes = read_list(str(file))
+    assert sizes.counts == {(800, 600): 1}
+    assert all(text.startswith("line ") for text in sizes.unreadable)
+    assert sizes.unreadable
 
 
 def test_a_list_comes_through_standard_input(

@@ -4,11 +4,12 @@ No pixel is decoded. What cannot be read is named in the answer and stops nothin
 """
 
 import argparse
+import csv
 import json
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -92,7 +93,7 @@ def read_list(file: str) -> ImageSizes:
     """
     counts: Counter[Size] = Counter()
     unreadable: list[str] = []
-    columns: list[str] | None = None
+    columns: _Columns | None = None
     for number, line in enumerate(read_lines(file), start=1):
         text = line.strip().lstrip("\ufeff")
         if not text or text.startswith("#"):
@@ -163,24 +164,47 @@ def _is_header(text: str) -> bool:
     return not text.startswith("{") and _as_size(_SEPARATORS.split(text)[0]) is None and text[0].isalpha()
 
 
-def _read_header_line(text: str) -> list[str]:
-    columns = [name.strip("\"'").lower() for name in _SEPARATORS.split(text)]
-    if not {"width", "height"} <= set(columns):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Columns:
+    """The columns of a table: their names, and what parts them, None for blanks."""
+
+    names: Sequence[str]
+    separator: str | None
+
+    def split(self, text: str) -> Mapping[str, str]:
+        """Return the cells of a line by column; a cell in quotes may contain the separator."""
+        return dict(zip(self.names, _split_cells(text, self.separator), strict=False))
+
+
+def _split_cells(text: str, separator: str | None) -> list[str]:
+    if separator is None:
+        return text.split()
+    try:
+        return [cell.strip() for cell in next(csv.reader([text], delimiter=separator))]
+    except csv.Error as error:
+        raise _UnreadableError(f"no line of a table: {error}") from None
+
+
+def _read_header_line(text: str) -> _Columns:
+    separator = next((sign for sign in ",;\t" if sign in text), None)
+    names = [name.strip("\"'").lower() for name in _split_cells(text, separator)]
+    if not {"width", "height"} <= set(names):
         raise _UnreadableError("neither a size nor the names of columns, width and height among them")
-    return columns
+    return _Columns(names=names, separator=separator)
 
 
-def _read_line(text: str, columns: list[str] | None) -> tuple[Size, int]:
+def _read_line(text: str, columns: _Columns | None) -> tuple[Size, int]:
     if text.startswith("{"):
         return _read_fields(_parse_object(text))
+    if columns is not None:
+        return _read_fields(columns.split(text))
     cells = _SEPARATORS.split(text)
     size = _as_size(cells[0])
     if size is not None:
         return size, _whole("count", *cells[1:2] or [1], most=_MOST_IMAGES)
-    names = columns or ["width", "height", "count"]
     if len(cells) < 2:
         raise _UnreadableError(f"{text[:60]!r} is not a size; write 4032x3024, or width and height")
-    return _read_fields(dict(zip(names, cells, strict=False)))
+    return _read_fields(dict(zip(("width", "height", "count"), cells, strict=False)))
 
 
 def _parse_object(text: str) -> Mapping[str, Any]:

@@ -9,8 +9,21 @@ a list of sizes ('-': standard input), one a line: 4032x3024, or 4032,3024,
 or {"width": 4032, "height": 3024}; a number of images may stand behind"""
 
 
+_EPILOG = """\
+exit status:
+  0 every image is counted · 1 an image is refused or broken, or no cap works · 2 the model, the settings or the
+  arguments are wrong
+
+examples:
+  vlmctl tokens --model Qwen/Qwen2.5-VL-7B-Instruct --image 4032x3024 --explain
+  vlmctl tokens --model Qwen/Qwen2.5-VL-7B-Instruct --images scans/ --over-cap
+  vlmctl tokens --model OpenGVLab/InternVL3-8B --sizes sizes.csv --min-pixels 1003520
+"""
+
+
 def add_tokens_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what names the model, the images, the settings and the questions."""
+    parser.epilog = _EPILOG
     add_model_arguments(parser)
     parser.add_argument(
         "--image", action="append", default=[], type=pixel_size, metavar="WxH",

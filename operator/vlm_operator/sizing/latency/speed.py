@@ -1,12 +1,14 @@
 """How fast one GPU does each kind of work: shares of its datasheet figures that were measured, here or on its kin."""
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import log2
 from typing import Final, Literal
 
 from vlm_operator.catalogue.types import AttentionSpeed, EngineFigures, KernelSpeeds, LatencyCalibration, LinkSpeed
 from vlm_operator.sizing.inventory import GpuKind
+from vlm_operator.sizing.kept import kept
 from vlm_operator.sizing.latency.estimate import Evidence
 from vlm_operator.sizing.latency.work import Matrices, NumberFormat
 
@@ -59,13 +61,17 @@ class Pass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSpeed:
-    """One GPU's figures; ``evidence`` says how near the measurements are."""
+    """One GPU's figures; ``evidence`` says how near the measurements are.
+
+    ``shares`` are the shares of the roofline by rows as they are in the engine, for each format that was measured.
+    """
 
     gpu: GpuKind
     kernels: KernelSpeeds
     engine: EngineFigures
     calibration: LatencyCalibration
     evidence: Evidence
+    shares: Mapping[TableName, tuple[tuple[int, float], ...]]
 
     def matrices(self, matrices: Matrices) -> Pass:
         """Return the seconds of ``matrices``."""
@@ -75,7 +81,7 @@ class GpuSpeed:
         return Pass(
             read=matrices.bytes / self.gpu.bandwidth_bytes_per_second,
             per_row=2 * matrices.elements / rate,
-            shares=self._shares(matrices.format),
+            shares=self.shares[self._table(matrices.format)],
         )
 
     def touch(self, touched: float) -> float:
@@ -136,21 +142,6 @@ class GpuSpeed:
         per_pair = 2 * elements / (self._peak("bf16") * speed.compute_share)
         return per_pair, per_pair * speed.half_length
 
-    def _shares(self, name: NumberFormat) -> tuple[tuple[int, float], ...]:
-        """Return the shares of the roofline by rows as they are in the engine.
-
-        Reading reaches what a captured graph reaches, where kernels overlap, and follows the table's dips from row
-        count to row count; multiplying loses to what runs beside it.
-        """
-        own = self._table(name)
-        table = sorted(self.kernels.gemm[own].items())
-        best = max(share for rows, share in table if rows <= GRAPH_ROWS)
-        reading = self.calibration.reading_share[own].value / best
-        multiplying = self.calibration.multiplying_gain[own].value
-        return tuple(
-            (rows, min(1.0, share * (reading if rows <= GRAPH_ROWS else multiplying))) for rows, share in table
-        )
-
     def _table(self, name: NumberFormat) -> TableName:
         """Return the format whose measurements ``name`` takes: what is stored small is multiplied in BF16."""
         own: TableName = "fp4" if name == "fp4" else "fp8" if name in {"fp8", "int8"} else "bf16"
@@ -168,16 +159,40 @@ def _kv_name(dtype: str) -> Literal["bf16", "fp8"]:
 
 def gpu_speed(gpu: GpuKind, calibration: LatencyCalibration) -> GpuSpeed:
     """Return the speeds of ``gpu``: its own tables, else those of the GPU whose architecture is nearest."""
+    return _speed_under(calibration, gpu)
+
+
+@kept
+def _speed_under(calibration: LatencyCalibration, gpu: GpuKind) -> GpuSpeed:
     major, minor = gpu.compute_capability or (0, 0)
     wanted = 10 * major + minor
     own = next((table for table in calibration.kernels if table.gpu == gpu.id), None)
     evidence: Evidence = "datasheet"
     if own is not None:
         evidence = "runs" if gpu.id in calibration.seen_in_runs else "kernels"
+    kernels = own or min(calibration.kernels, key=lambda table: (abs(table.capability - wanted), table.gpu))
     return GpuSpeed(
         gpu=gpu,
-        kernels=own or min(calibration.kernels, key=lambda table: (abs(table.capability - wanted), table.gpu)),
+        kernels=kernels,
         engine=min(calibration.engines, key=lambda engine: (abs(engine.capability - wanted), engine.capability)),
         calibration=calibration,
         evidence=evidence,
+        shares={name: _shares(table, name, calibration) for name, table in kernels.gemm.items()},
+    )
+
+
+def _shares(
+    table: Mapping[int, float], name: TableName, calibration: LatencyCalibration
+) -> tuple[tuple[int, float], ...]:
+    """Return a table as it is in the engine.
+
+    Reading reaches what a captured graph reaches, where kernels overlap, and follows the table's dips from row count
+    to row count; multiplying loses to what runs beside it.
+    """
+    best = max(share for rows, share in table.items() if rows <= GRAPH_ROWS)
+    reading = calibration.reading_share[name].value / best
+    multiplying = calibration.multiplying_gain[name].value
+    return tuple(
+        (rows, min(1.0, share * (reading if rows <= GRAPH_ROWS else multiplying)))
+        for rows, share in sorted(table.items())
     )

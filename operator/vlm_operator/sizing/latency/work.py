@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from vlm_operator.sizing.kept import kept
 from vlm_operator.sizing.shape import ModelShape, Quantisation, TextShape, Weight
 from vlm_operator.sizing.shape.kv_layers import AttentionLayers, StateLayers
 
@@ -99,6 +100,7 @@ class TowerWork:
     row_bytes: float
 
 
+@kept
 def decoder_work(
     text: TextShape,
     ranks: int,
@@ -127,6 +129,7 @@ def decoder_work(
     )
 
 
+@kept
 def tower_work(shape: ModelShape, ranks: int, capability: Capability, *, whole_images: bool) -> TowerWork:
     """Return the work of the vision tower; ``whole_images`` deals images to ranks (``--mm-encoder-tp-mode data``)."""
     vision, element = shape.vision, shape.text.dtype_bytes

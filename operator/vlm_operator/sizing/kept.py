@@ -3,11 +3,13 @@
 Their values are too large to be hashed for every candidate that is judged.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import lru_cache, update_wrapper
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 _T = TypeVar("_T")
+_S = TypeVar("_S")
+_H = TypeVar("_H", bound=Hashable)
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -40,5 +42,19 @@ def kept(function: Callable[Concatenate[_T, _P], _R]) -> Callable[Concatenate[_T
 
     def answer(first: _T, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         return remembered(_Same(first), *args, **kwargs)
+
+    return update_wrapper(answer, function)
+
+
+def kept_for_two(function: Callable[[_T, _S, _H], _R]) -> Callable[[_T, _S, _H], _R]:
+    """Return ``function``, pure in two immutable arguments, with its answers kept; the third is hashed."""
+
+    def ask(first: _Same, second: _Same, third: _H) -> _R:
+        return function(first.value, second.value, third)
+
+    remembered: Callable[..., _R] = lru_cache(maxsize=MOST_ANSWERS)(ask)
+
+    def answer(first: _T, second: _S, third: _H, /) -> _R:
+        return remembered(_Same(first), _Same(second), third)
 
     return update_wrapper(answer, function)

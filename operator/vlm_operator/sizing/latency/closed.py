@@ -27,9 +27,11 @@ class Replica:
         return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RequestWork:
     """One request: megapixels to preprocess, patches of ``images`` to encode, tokens to prefill and to generate.
+
+    Told apart by identity: it is looked up for every number of requests that a candidate is judged at.
 
     ``span`` are the patches that attend to each other, None for all of an image.
     """

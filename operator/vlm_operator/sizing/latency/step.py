@@ -4,9 +4,11 @@
 """
 
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from vlm_operator.catalogue.types import LatencyCalibration
 from vlm_operator.sizing.inventory import GpuKind
+from vlm_operator.sizing.kept import kept_for_two
 from vlm_operator.sizing.latency.speed import GpuSpeed, Pass, gpu_speed
 from vlm_operator.sizing.latency.work import (
     AttentionWork,
@@ -17,6 +19,10 @@ from vlm_operator.sizing.latency.work import (
     tower_work,
 )
 from vlm_operator.sizing.shape import ModelShape, Quantisation, TextShape
+
+
+MOST_BATCHES: Final = 20_000
+"""Batch sizes whose seconds are kept; an hour of traffic asks for some thousands, again and again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +83,8 @@ class StepModel:
         key = (tokens, sampled)
         found = self._batches.get(key)
         if found is None:
+            if len(self._batches) >= MOST_BATCHES:
+                self._batches.clear()
             found = self._batches[key] = self._batch(tokens, sampled)
         return found
 
@@ -152,6 +160,11 @@ class Layout:
 
 def step_model(shape: ModelShape, layout: Layout, calibration: LatencyCalibration) -> StepModel:
     """Return the costs of one replica of ``shape``."""
+    return _step_model(shape, calibration, layout)
+
+
+@kept_for_two
+def _step_model(shape: ModelShape, calibration: LatencyCalibration, layout: Layout) -> StepModel:
     speed = gpu_speed(layout.gpu, calibration)
     tower = tower_work(shape, layout.ranks, _capability(layout.gpu), whole_images=layout.whole_images)
     model = _model(shape.text, shape.quantisation, layout, speed, _tower(tower, speed))

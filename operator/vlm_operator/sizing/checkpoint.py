@@ -26,8 +26,11 @@ _TEXT_LAYER: Final = re.compile(r"(?<!encoder\.)\blayers\.(\d+)\.")
 _TOWER_LAYER: Final = re.compile(r"encoder\.layers\.(\d+)\.")
 _OUTPUT: Final = re.compile(r"(?:^|\.)(?:lm_head|output)\.weight$")
 _SCALES: Final = re.compile(r"scale|zero|g_idx")
-_NOT_LOADED: Final = re.compile(r"(?:^|\.)mtp\.|rotary_emb|position_ids$|num_batches_tracked$")
-"""Layers that predict ahead, and tables that the engine computes itself."""
+_NOT_LOADED: Final = re.compile(
+    r"(?:^|\.)(?:mtp|talker|token2wav|code2wav|time_series)\.|^expert\.|_moe_gen"
+    r"|rotary_emb|position_ids$|num_batches_tracked$"
+)
+"""Layers that predict ahead, parts that speak, draw, drive or read series, and tables that the engine computes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,12 @@ from vlm_operator.sizing.shape.kv_layers import AttentionKind, AttentionLayers, 
 from vlm_operator.sizing.shape.read import ARCHITECTURES, read_shape
 from vlm_operator.sizing.shape.text import find_text_config, rope, text_model_type
 from vlm_operator.sizing.shape.types import ModelShape, Quantisation, ShapeRefusal, TextShape, VisionShape
+from vlm_operator.sizing.shape.unsized import UNSIZED
 from vlm_operator.sizing.shape.weight import Part, Scheme, Weight
 
 __all__ = [
     "ARCHITECTURES",
+    "UNSIZED",
     "AttentionKind",
     "AttentionLayers",
     "KVLayers",

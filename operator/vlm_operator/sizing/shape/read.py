@@ -7,6 +7,7 @@ from typing import Any, Final
 from vlm_operator.sizing.shape.quantisation import apply_quantisation, read_quantisation
 from vlm_operator.sizing.shape.text import FAMILIES, find_text_config, read_text, text_model_type
 from vlm_operator.sizing.shape.types import ModelShape, ShapeRefusal, TextShape, VisionShape
+from vlm_operator.sizing.shape.unsized import UNSIZED
 from vlm_operator.sizing.shape.vision import (
     aria,
     eva,
@@ -122,6 +123,9 @@ ARCHITECTURES: Final[Mapping[str, _Family]] = {
     "Exaone4_5_ForConditionalGeneration": _Family(read_vision=omni.read_exaone4_5, data_parallel=True),
     "OpenCUAForConditionalGeneration": _Family(read_vision=qwen.read_qwen2_5_vl, data_parallel=True),
     "Cosmos3ForConditionalGeneration": _QWEN3,
+    "Alpamayo2Super": _QWEN3,
+    "InternS1ProForConditionalGeneration": _QWEN3,
+    "LlavaOnevision2ForConditionalGeneration": _Family(read_vision=qwen.read_llava_onevision2),
     "InternS2PreviewForConditionalGeneration": _QWEN3_5,
     "HunYuanVLForConditionalGeneration": _Family(read_vision=remote.read_hunyuan),
     "Llama_Nemotron_Nano_VL": _Family(read_vision=remote.read_llama_nemotron),
@@ -210,6 +214,9 @@ def _refuse(architecture: str, family: _Family, config: Mapping[str, Any]) -> Sh
 
 
 def _unknown(architecture: str) -> ShapeRefusal:
+    if architecture in UNSIZED:
+        message = f"{architecture} cannot be sized: {UNSIZED[architecture]}; choose a model of another family"
+        return ShapeRefusal(reason="ArchitectureNotSized", message=message)
     return ShapeRefusal(
         reason="UnknownArchitecture",
         message=f"{architecture} cannot be sized; known are {', '.join(sorted(ARCHITECTURES))}",

@@ -196,6 +196,9 @@ _BY_OUTER: Final[Mapping[str, str]] = {
     "gemma4_unified_text": "gemma4_text",
     "qwen3_vl": "qwen3_vl_text",
     "qwen3_omni_moe_text": "qwen3_moe",
+    "interns1_pro_text": "qwen3_vl_moe_text",
+    "interns1_pro": "qwen3_vl_moe_text",
+    "llava_onevision2": "qwen3",
     "exaone4_5_text": "exaone4",
     "qwen2_5_omni": "qwen2_5_omni_text",
     "qwen3_vl_moe": "qwen3_vl_moe_text",
@@ -241,8 +244,8 @@ _MINICPM: Final[Mapping[str, str]] = {"2.6": "qwen2", "4.0": "llama", "4.5": "qw
 
 
 def thinker(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the part of ``config`` that understands: Qwen-Omni keeps the one that speaks beside it."""
-    found = config.get("thinker_config")
+    """Return the part of ``config`` that reads: Qwen-Omni and Alpamayo keep one that speaks or drives beside it."""
+    found = config.get("thinker_config") or config.get("vlm_config")
     return found if isinstance(found, Mapping) else config
 
 

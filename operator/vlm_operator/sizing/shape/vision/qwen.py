@@ -76,6 +76,27 @@ def _qwen(
     )
 
 
+def read_llava_onevision2(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
+    """LLaVA-OneVision-2: Qwen2-VL's merger behind a ViT with a norm in front (``M/llava_onevision2.py``).
+
+    Raises:
+        KeyError: The file lacks a size of the tower.
+    """
+    vision = vision_config(config)
+    width, patch = int(vision["hidden_size"]), int(vision["patch_size"])
+    layer = Layer(hidden=width, intermediate=int(vision["intermediate_size"]), norms=4 * width)
+    merge = int(vision["spatial_merge_size"])
+    merged = merge**2 * width
+    weights = (
+        tower("patch_embedding", 3 * patch**2, width),
+        tower_table(2 * width),
+        *mlp_projector(merged, merged, text_hidden, split=True),
+        projector_table(2 * width),
+    )
+    layers, heads = int(vision["num_hidden_layers"]), int(vision["num_attention_heads"])
+    return shape(layer, layers, weights, heads=heads, patch=patch, merge=merge, out=text_hidden)
+
+
 def read_glm4v(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
     """GLM-4.1V and later: a gated MLP of the output's width, a strided convolution, a gated merger."""
     vision = vision_config(config)

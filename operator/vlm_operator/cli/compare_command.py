@@ -18,7 +18,9 @@ from vlm_operator.sizing.plan import NoFit
 def run_compare(arguments: argparse.Namespace) -> int:
     """Print each object of one file beside its like of the other; 1 if any of them does not fit."""
     files = (arguments.left, arguments.right)
-    left, right = (plan_file(file, arguments.inventory, arguments.model_dir) for file in files)
+    left, right = (
+        plan_file(file, arguments.inventory, arguments.model_dir, simulate=arguments.simulate) for file in files
+    )
     pairs = _pairs(left, right, files)
     if arguments.output == "human":
         style = output.stdout_style()

@@ -117,13 +117,15 @@ def listed(sizes: Iterable[Size]) -> ImageSizes:
 
 
 def _walk(root: Path, unreadable: list[str]) -> Iterator[Path]:
-    """Yield the files below ``root`` in order; a folder that cannot be opened is named in ``unreadable``."""
+    """Yield the files below ``root`` in order; a folder that is not opened is named in ``unreadable``."""
 
     def note(error: OSError) -> None:
         unreadable.append(f"{_show(error.filename)}: {error.strerror or error}")
 
     for folder, folders, files in os.walk(root, onerror=note):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
+        links = (Path(folder, name) for name in folders if Path(folder, name).is_symlink())
+        unreadable += (f"{_show(link.relative_to(root))}: a link to a folder is not followed" for link in links)
         for name in sorted(files):
             if not name.startswith("."):
                 yield Path(folder, name)

@@ -108,9 +108,7 @@ def _add_plan_and_render(commands: _Commands) -> None:
     )
     plan.add_argument("--gpu", metavar="GPU", help="the same as --what-if gpu=GPU, joined to each --what-if")
     plan.add_argument("--tp", type=positive, metavar="N", help="the same as --what-if tp=N, joined to each --what-if")
-    plan.add_argument(
-        "--no-simulation", dest="simulate", action="store_false", help="closed formulas alone decide: quick, less sure"
-    )
+    _add_simulation(plan)
     _add_output(plan)
     render.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: yaml")
 
@@ -124,6 +122,7 @@ def _add_choices(commands: _Commands) -> None:
     for side in ("left", "right"):
         compare.add_argument(side, metavar="FILE", help=FILE_HELP)
     _add_source(compare)
+    _add_simulation(compare)
     _add_output(compare)
     sweep = _command(
         commands, "sweep", "plan with every GPU and cap on images, and show which are worth their price",
@@ -133,6 +132,7 @@ def _add_choices(commands: _Commands) -> None:
     sweep.add_argument(
         "--over", type=parse_over, default=parse_over("max-pixels,gpu"), metavar="KEY[=VALUE,...],...", help=OVER_HELP
     )
+    _add_simulation(sweep)
     sweep.add_argument(
         "-o", "--output", choices=("human", "csv", "json", "yaml", "svg"), default="human", help="default: human"
     )
@@ -140,6 +140,7 @@ def _add_choices(commands: _Commands) -> None:
         commands, "report", "write the plan as one page to show to others", "report_command", "run_report"
     )
     _add_file(report)
+    _add_simulation(report)
     report.add_argument(
         "-o", "--output", required=True, metavar="FILE", help="the page to write, such as report.html; '-' is stdout"
     )
@@ -153,6 +154,12 @@ def _add_file(parser: argparse.ArgumentParser) -> None:
 def _add_source(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--inventory", default="catalogue", metavar="SOURCE", help=INVENTORY_HELP)
     parser.add_argument("--model-dir", metavar="DIR", help=MODEL_DIR_HELP)
+
+
+def _add_simulation(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--no-simulation", dest="simulate", action="store_false", help="closed formulas alone decide: quick, less sure"
+    )
 
 
 def _add_tokens(commands: _Commands) -> None:

@@ -20,7 +20,7 @@ _OVER = {"max-pixels": (), "gpu": ()}
 
 def run_report(arguments: argparse.Namespace) -> int:
     """Write the page; 1 if an object does not fit, which the page says as well."""
-    answers = plan_file(arguments.file, arguments.inventory, arguments.model_dir)
+    answers = plan_file(arguments.file, arguments.inventory, arguments.model_dir, simulate=arguments.simulate)
     page = render_page([_sheet(answer, arguments) for answer in answers])
     if arguments.output == "-":
         output.write_text(page)
@@ -34,8 +34,11 @@ def run_report(arguments: argparse.Namespace) -> int:
 def _sheet(answer: Answer, arguments: argparse.Namespace) -> Sheet:
     spec = answer.resource.spec
     subject = Subject(spec=spec, inventory=answer.inventory, card=answer.card, declared=answer.outcome)
+    points = sweep(subject, _OVER)
+    if arguments.simulate:
+        points = tried(subject, points)
     return Sheet(
-        choices=choices_of(answer.resource.name, subject, tried(subject, sweep(subject, _OVER))),
+        choices=choices_of(answer.resource.name, subject, points),
         workload=workload_of(spec),
         constraints=constraints_of(spec),
         engine_version=spec.engine.version or ENGINE_VERSION,

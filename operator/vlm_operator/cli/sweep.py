@@ -14,7 +14,7 @@ from vlm_operator.cli.changes import Change
 from vlm_operator.planning import constraints_of, judge_deployment, plan_deployment
 from vlm_operator.report.choices import Choices, identity
 from vlm_operator.sizing.advice import SMALLEST_FLOOR_PIXELS
-from vlm_operator.sizing.frontier import find_frontier, kept_pixels
+from vlm_operator.sizing.frontier import find_frontier, kept_pixels, meets
 from vlm_operator.sizing.inventory import Inventory
 from vlm_operator.sizing.plan import NoFit, Plan, Rejection, rank
 from vlm_operator.sizing.search import JudgedPlace
@@ -70,18 +70,22 @@ def tried(subject: Subject, points: Sequence[SweepPoint]) -> tuple[SweepPoint, .
     Closed formulas find the frontier; what the trials take off it makes room for others, which are tried in turn.
     """
     found = list(points)
-    done: set[tuple[object, ...]] = set()
+    trials: dict[tuple[object, ...], tuple[Plan | NoFit, bool]] = {}
     if isinstance(subject.declared, Plan):
-        done.add(identity(subject.declared))
+        trials[identity(subject.declared)] = (subject.declared, False)
     for _ in range(_MOST_ROUNDS):
         frontier = choices_of("", subject, found).frontier
-        on_it = {identity(plan) for plan in (*frontier.cost_latency, *frontier.cost_pixels)} - done
+        on_it = {identity(plan) for plan in (*frontier.cost_latency, *frontier.cost_pixels)} - set(trials)
         if not on_it:
             break
         for at, point in enumerate(found):
-            if isinstance(point.outcome, Plan) and identity(point.outcome) in on_it:
-                found[at] = _try(subject, point, point.outcome)
-                done |= _identities(found[at])
+            if isinstance(point.outcome, Plan) and (key := identity(point.outcome)) in on_it:
+                if key not in trials:
+                    trials[key] = _try(subject, point, point.outcome)
+                outcome, late = trials[key]
+                found[at] = SweepPoint(change=point.change, outcome=outcome, late=late)
+                if isinstance(outcome, Plan):  # with more replicas it is another choice, which has been tried as well
+                    trials.setdefault(identity(outcome), trials[key])
     return tuple(found)
 
 
@@ -134,22 +138,17 @@ def _points(subject: Subject, change: Change, split: tuple[bool, bool]) -> Itera
         yield _point(key, [judged[at] for at in members], [relaxed[at] for at in members])
 
 
-def _try(subject: Subject, point: SweepPoint, plan: Plan) -> SweepPoint:
-    """Return the point with what simulated traffic makes of its plan: as it is, more replicas, or late."""
+def _try(subject: Subject, point: SweepPoint, plan: Plan) -> tuple[Plan | NoFit, bool]:
+    """Return what simulated traffic makes of the plan, as it is or with more replicas, and whether it is late."""
     spec = replace(point.change, gpu=plan.gpu.id).apply(subject.spec)
     size = plan.flags.tensor_parallel_size
-    for late, asked in ((False, spec), (True, _patient(spec))):
-        if late or not point.late:
-            outcome = plan_deployment(
-                asked, subject.inventory, subject.card, tensor_parallel_size=size, suggest=False
-            )  # fmt: skip
-            if isinstance(outcome, Plan):
-                return SweepPoint(change=point.change, outcome=outcome, late=late)
-    return SweepPoint(change=point.change, outcome=outcome)
-
-
-def _identities(point: SweepPoint) -> set[tuple[object, ...]]:
-    return {identity(point.outcome)} if isinstance(point.outcome, Plan) else set()
+    if not point.late:
+        kept = plan_deployment(spec, subject.inventory, subject.card, tensor_parallel_size=size, suggest=False)
+        if isinstance(kept, Plan):
+            return kept, False
+    late = plan_deployment(_patient(spec), subject.inventory, subject.card, tensor_parallel_size=size, suggest=False)
+    targets = constraints_of(spec).latency_targets
+    return late, isinstance(late, Plan) and not meets(late, targets)
 
 
 def _patient(spec: VLMDeploymentSpec) -> VLMDeploymentSpec:

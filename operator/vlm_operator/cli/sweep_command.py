@@ -1,7 +1,7 @@
 """``vlmctl sweep``: every combination of GPUs, pixels and tensor parallel sizes, and the frontier over them."""
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from vlm_operator.cli import output
@@ -17,8 +17,8 @@ from vlm_operator.sizing.plan import Plan
 
 def run_sweep(arguments: argparse.Namespace) -> int:
     """Print the points of each object; 1 if nothing fits for one of them."""
-    answers = plan_file(arguments.file, arguments.inventory, arguments.model_dir)
-    swept = [_sweep(answer, arguments.over) for answer in answers]
+    answers = plan_file(arguments.file, arguments.inventory, arguments.model_dir, simulate=arguments.simulate)
+    swept = [_sweep(answer, arguments) for answer in answers]
     if arguments.output == "human":
         style = output.stdout_style()
         screens = [sweep_screen(choices, points, style) for choices, points in swept]
@@ -30,11 +30,13 @@ def run_sweep(arguments: argparse.Namespace) -> int:
     return int(not all(any(isinstance(point.outcome, Plan) for point in points) for _, points in swept))
 
 
-def _sweep(answer: Answer, over: Mapping[str, Sequence[str]]) -> tuple[Choices, tuple[SweepPoint, ...]]:
+def _sweep(answer: Answer, arguments: argparse.Namespace) -> tuple[Choices, tuple[SweepPoint, ...]]:
     subject = Subject(
         spec=answer.resource.spec, inventory=answer.inventory, card=answer.card, declared=answer.outcome
     )  # fmt: skip
-    points = tried(subject, sweep(subject, over))
+    points = sweep(subject, arguments.over)
+    if arguments.simulate:
+        points = tried(subject, points)
     return choices_of(answer.resource.name, subject, points), points
 
 

@@ -32,7 +32,8 @@ def twice_and_half(
     rows = []
     for words, pixels in (("twice the pixels", floor * 2), ("half the pixels", floor // 2)):
         if 1 <= pixels <= MAX_IMAGE_PIXELS:
-            outcome = plan_changed(spec, inventory, card, Change(max_pixels=pixels), simulate=simulate)
+            asked = Change(max_pixels=pixels).apply(spec)
+            outcome = plan_deployment(asked, inventory, card, simulate=simulate, suggest=False)
             rows.append(f"{words:<19}{_in_one_line(plan, outcome)}")
     return tuple(rows)
 

@@ -1,0 +1,96 @@
+"""Plans under simulated traffic: what the closed formulas let pass and a trial does not."""
+
+from typing import Any
+
+import pytest
+
+from tests.unit.test_planning import H100, QWEN_7B, make_spec
+from vlm_operator.api.validate import parse_resource
+from vlm_operator.planning import catalogue_inventory, plan_deployment
+from vlm_operator.sizing.plan import NoFit, Plan
+
+BURSTS = {"requestsPerMinute": 120, "burstPercent": 300}
+PHOTOGRAPHS = {"sizes": [{"width": 4032, "height": 3024}], "perRequest": [{"count": 1}, {"count": 4}]}
+
+
+def plan(spec: dict[str, Any], *, simulate: bool = True) -> Plan | NoFit:
+    head = {"apiVersion": "vlm-operator.dev/v1alpha1", "kind": "VLMDeployment", "metadata": {"name": "any"}}
+    return plan_deployment(parse_resource({**head, "spec": spec}).spec, catalogue_inventory(), simulate=simulate)
+
+
+def spec_of(traffic: dict[str, int], **fields: Any) -> dict[str, Any]:
+    workload = {"images": PHOTOGRAPHS, "traffic": traffic} | fields.pop("workload", {})
+    quality = {"minPixelsPerImage": 1_003_520}
+    return make_spec(QWEN_7B, workload=workload, quality=quality, **fields)
+
+
+def test_bursts_that_the_formulas_do_not_see_cost_more() -> None:
+    spec = spec_of(BURSTS, objectives={"ttft": {"percentile": 95, "milliseconds": 3000}})
+    quick, tried = plan(spec, simulate=False), plan(spec)
+    assert isinstance(quick, Plan)
+    assert isinstance(tried, Plan)
+    assert quick.traffic is None
+    assert tried.traffic is not None
+    assert tried.traffic.sustainable
+    assert tried.latency.ttft.p95 <= 3.0
+    assert (tried.hourly_cents or 0) >= (quick.hourly_cents or 0)
+
+
+def test_what_a_trial_rejects_is_named_with_its_figure() -> None:
+    spec = spec_of(BURSTS, objectives={"ttft": {"percentile": 95, "milliseconds": 3000}})
+    tried = plan(spec)
+    assert isinstance(tried, Plan)
+    missed = [other.message for other in tried.alternatives if not other.fits]
+    assert any("in simulated traffic" in message or "TTFT p95" in message for message in missed), missed
+
+
+def test_a_replica_that_would_fall_behind_is_no_plan() -> None:
+    accelerators = {"allowed": ["l4"], "maxPerReplica": 1}
+    spec = spec_of({"requestsPerMinute": 600}, accelerators=accelerators, scaling={"maxReplicas": 1})
+    verdict = plan(spec)
+    assert isinstance(verdict, NoFit)
+    assert {"Throughput"} & set(dict(verdict.by_reason))
+
+
+def test_images_in_preparation_decide_the_cores() -> None:
+    cores = []
+    for rate in (6, 120, 600):
+        verdict = plan(spec_of({"requestsPerMinute": rate}, accelerators={"allowed": [H100]}))
+        assert isinstance(verdict, Plan)
+        cores.append(verdict.host.cpu_cores / verdict.gpus_per_replica)
+    assert cores == sorted(cores)
+    assert cores[0] < cores[-1]
+
+
+@pytest.mark.parametrize("repeats", [0, 50, 100])
+def test_repeated_images_and_shared_prefixes_never_cost_more(repeats: int) -> None:
+    images = {**PHOTOGRAPHS, "repeatPercent": repeats}
+    text = {"promptTokens": {"p50": 300, "p99": 300}, "sharedPrefixTokens": 3 * repeats}
+    fresh, repeated = (
+        plan(spec_of({"requestsPerMinute": 300}, workload=workload))
+        for workload in ({}, {"images": images, "text": text})
+    )
+    assert isinstance(fresh, Plan)
+    assert isinstance(repeated, Plan)
+    assert (repeated.hourly_cents or 0) <= (fresh.hourly_cents or 0)
+    assert repeated.latency.ttft.p50 <= fresh.latency.ttft.p50 * 1.05 or repeated.gpu != fresh.gpu
+
+
+def test_a_closed_loop_never_has_more_sequences_than_clients() -> None:
+    verdict = plan(spec_of({"concurrentRequests": 8}))
+    assert isinstance(verdict, Plan)
+    assert verdict.flags.max_num_seqs == 8
+
+
+def test_the_kv_cache_keeps_a_reserve_or_says_that_it_cannot() -> None:
+    roomy = plan(spec_of({"concurrentRequests": 64}))
+    assert isinstance(roomy, Plan)
+    assert not roomy.tight_kv_cache
+    cache = next(limit for limit in roomy.limits if limit.name == "KV cache")
+    assert cache.limit >= 1.2 * cache.needed
+    held = roomy.limits[-1].limit // roomy.tokens.request_p99
+    limits = {"allowed": [roomy.gpu.id], "maxPerReplica": roomy.gpus_per_replica}
+    full = plan(spec_of({"concurrentRequests": held * roomy.replicas}, accelerators=limits, scaling={"maxReplicas": 1}))
+    assert isinstance(full, NoFit) or full.tight_kv_cache
+    if isinstance(full, Plan):
+        assert any("reserve" in reason for reason in full.reasons)

@@ -249,6 +249,13 @@ def test_a_link_to_nothing_is_named(folder: Path) -> None:
     assert "link.png: cannot be read: No such file or directory" in read_folder(str(folder)).unreadable
 
 
+def test_a_link_to_a_folder_is_named_since_its_images_are_not_counted(folder: Path) -> None:
+    (folder / "loop").symlink_to(folder)
+    sizes = read_folder(str(folder))
+    assert "loop: a link to a folder is not followed" in sizes.unreadable
+    assert sum(sizes.counts.values()) == 5
+
+
 @pytest.mark.parametrize(
     ("text", "counts"),
     [

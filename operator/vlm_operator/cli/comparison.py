@@ -85,7 +85,7 @@ def compare(columns: Sequence[Column]) -> tuple[Row, ...]:
             lambda rate: f"{rate:,.0f} requests/min",
         ),
         _words("breaks first", columns, lambda plan: plan.binding_constraint),
-        _words("how sure", columns, lambda plan: f"{plan.certainty}; latency {plan.latency.certainty}"),
+        _words("how sure", columns, lambda plan: f"{plan.certainty}; latency from {plan.latency.evidence}"),
     )
 
 
@@ -143,7 +143,7 @@ def _per_images(columns: Sequence[Column]) -> Row:
 
 
 def _latency(target: LatencyTarget, columns: Sequence[Column]) -> Row:
-    """Return a latency, with the column's own target and whether it is met where it has one."""
+    """Return a latency with its interval, and the column's own target and whether it is met where it has one."""
     cells: list[str] = []
     numbers: list[float | None] = []
     for column in columns:
@@ -154,7 +154,8 @@ def _latency(target: LatencyTarget, columns: Sequence[Column]) -> Row:
         value = latency_seconds(column.outcome, target)
         own = [t for t in column.targets if (t.metric, t.percentile) == (target.metric, target.percentile)]
         marks = [f" {'✔' if value <= t.seconds else '✘'} ≤ {seconds(t.seconds)}" for t in own]
-        cells.append(seconds(value) + "".join(marks))
+        low, high = (seconds(value * share) for share in column.outcome.latency.spread[target.metric])
+        cells.append(f"{seconds(value)} ({low} to {high}){''.join(marks)}")
         numbers.append(value)
     return Row(label=metric_words(target), cells=tuple(cells), numbers=tuple(numbers))
 

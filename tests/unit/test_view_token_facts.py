@@ -88,11 +88,6 @@ def test_an_image_without_a_tower_passes_each_token_once() -> None:
         ("Gemma4ForConditionalGeneration", {"max_soft_tokens": 300}, "StartupFails"),
         ("Gemma4ForConditionalGeneration", {"max_soft_tokens": "280"}, "InvalidSetting"),
         ("Gemma4ForConditionalGeneration", {"pooling_kernel_size": 2}, "SettingMismatch"),
-        (
-            "Gemma4ForConditionalGeneration",
-            {"max_soft_tokens": 70, "images_kwargs": {"max_soft_tokens": 140}},
-            "SettingMismatch",
-        ),
         ("Gemma4ForConditionalGeneration", {"max_soft_token": 70}, "UnknownSetting"),
         ("LlavaForConditionalGeneration", {"size": {"longest_edge": 512}}, "SettingMismatch"),
         ("LightOnOCRForConditionalGeneration", {"size": {"longest_edge": 700}}, "SettingMismatch"),

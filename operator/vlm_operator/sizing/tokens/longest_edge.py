@@ -1,10 +1,10 @@
 """Images shrunk to a longest edge and cut into a grid: Mistral 3, LightOnOCR, Pixtral (both checkpoint formats).
 
-An image with a side above ``longest_edge`` is scaled down so that the longer side fits. Each side then
-becomes ceil(side / unit) tokens, unit = patch size x merge size. Every row ends with a break token, the last
-with an end token; both lie inside the placeholder but are no embeddings. LightOnOCR has neither. Source:
-PixtralImageProcessor of ``transformers``, the image encoder of ``mistral_common``, and the Mistral3, LightOnOCR,
-LLaVA and Pixtral processing information of the engine.
+An image with a side above ``longest_edge`` is scaled down so that the longer side fits. Each side then becomes
+ceil(side / unit) tokens, unit = patch size x merge size. In ``transformers`` scaled sides are floored, and an image of
+which no pixel is left is an error. Every row ends with a break token, the last with an end token; both lie inside the
+placeholder but are no embeddings. LightOnOCR has neither. Source: PixtralImageProcessor of ``transformers``, the image
+encoder of ``mistral_common``, and the Mistral3, LightOnOCR, LLaVA and Pixtral processing information of the engine.
 
 Where the pixels come from: Mistral 3's count follows the processor's ``size.longest_edge``. LLaVA and LightOnOCR
 count with ``vision_config.image_size`` of config.json while the processor resizes to its own edge, so both must be
@@ -149,9 +149,10 @@ def _read_edge(source: reading.Source) -> int:
 
 
 def _read_merge_size(source: reading.Source) -> int:
-    return reading.first_int(
-        source.model_id, (source.config, "spatial_merge_size"), (source.processor, "spatial_merge_size")
-    )
+    """Return the merge size; the processor resizes to whole squares of its own, the count takes config.json's."""
+    if source.config.get("spatial_merge_size") is None:
+        return reading.first_int(source.model_id, (source.processor, "spatial_merge_size"))
+    return reading.same_in_both(source, "spatial_merge_size", "spatial_merge_size")
 
 
 def build_mistral_format(source: reading.Source) -> ImageRule:
@@ -193,6 +194,12 @@ def _count(width: int, height: int, shape: EdgeShape) -> ImageTokens | TokenRefu
     refusal = check_size(width, height)
     if refusal is not None:
         return refusal
+    if shape.rounding == "floor" and min(width, height) * shape.longest_edge < max(width, height):
+        return TokenRefusal(
+            reason="AspectRatioTooExtreme",
+            message=f"image size {width}x{height}: shrunk to a longest edge of {shape.longest_edge} pixels no whole "
+            "pixel of its short side is left, and the image processor fails; crop the image or cut it into several",
+        )
     columns, rows = _grid(width, height, shape)
     tokens = columns * rows
     length = tokens + rows if shape.row_breaks else tokens

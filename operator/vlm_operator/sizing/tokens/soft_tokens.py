@@ -115,20 +115,19 @@ def build_gemma4_unified(source: reading.Source) -> SoftTokens:
 
 
 def _build(source: reading.Source, budget_path: str, *, has_tower: bool) -> SoftTokens:
-    flat = {key: value for key, value in source.settings.mm_processor_kwargs.items() if key != "images_kwargs"}
     given = reading.flatten_images_kwargs(source.settings)
     reading.refuse_unknown(given, {"max_soft_tokens", "patch_size", "pooling_kernel_size"})
     pooling = _agreed(source, given, "pooling_kernel_size", _POOLING)
     shape = SoftTokenShape(
         patch_size=_agreed(source, given, "patch_size", _PATCH_SIZE),
         pooling=pooling,
-        budget=_read_budget(source, flat, given, budget_path),
+        budget=_read_budget(source, given, budget_path),
         patches_per_token=pooling**2 if has_tower else 1,
     )
     return SoftTokens(settings=source.settings, model_id=source.model_id, shape=shape)
 
 
-def _read_budget(source: reading.Source, flat: Mapping[str, Any], given: Mapping[str, Any], path: str) -> int:
+def _read_budget(source: reading.Source, given: Mapping[str, Any], path: str) -> int:
     """Return the budget that pixels and count share: the setting, else the value of the files."""
     pixels = reading.first_int(
         source.model_id,
@@ -142,14 +141,13 @@ def _read_budget(source: reading.Source, flat: Mapping[str, Any], given: Mapping
             f"max_soft_tokens is {pixels}, and the server would not start: it must be one of "
             f"{', '.join(map(str, _BUDGETS))}; choose one of them",
         )
-    # The engine counts with the flat setting first, then the scoped one, then config.json.
-    settings = {"max_soft_tokens": flat.get("max_soft_tokens") or given.get("max_soft_tokens")}
-    counted = reading.first_int(source.model_id, (settings, "max_soft_tokens"), (source.config, path))
+    # The engine counts with the setting, the scoped one before the flat one, and else with config.json.
+    counted = reading.first_int(source.model_id, (given, "max_soft_tokens"), (source.config, path))
     if counted != pixels:
         raise reading.Refused(
             "SettingMismatch",
-            f"max_soft_tokens is {pixels} for the pixels, but the engine counts with {counted} ({path}, or the "
-            "setting given twice), and requests would fail; "
+            f"max_soft_tokens is {pixels} for the pixels, but the engine counts with {counted} ({path}), and "
+            "requests would fail; "
             f"set it once with --mm-processor-kwargs '{{\"max_soft_tokens\": {pixels}}}'",
         )
     return pixels

@@ -87,12 +87,14 @@ class Tiles(ImageRule):
         lever: The flag through which the cap works.
         cap_name: The setting that limits the tiles.
         dummy_grid: The size of the engine's dummy image in tiles.
+        dummy_shape: What the engine chooses the dummy image with, where some settings do not reach it.
     """
 
     shape: TileShape
     lever: Lever = "mm_processor_kwargs"
     cap_name: str = "max_dynamic_patch"
     dummy_grid: Callable[[TileShape], tuple[int, int]] = largest_listed_grid
+    dummy_shape: TileShape | None = None
 
     def count_image(self, width: int, height: int) -> ImageTokens | TokenRefusal:
         """Count one image of ``width`` x ``height`` pixels."""
@@ -101,7 +103,8 @@ class Tiles(ImageRule):
     def maximum(self) -> MaximumTokens:
         """Return the largest image, one that fills the largest grid, and the engine's dummy."""
         shape = self.shape
-        true_size, dummy_size = (_fill(grid, shape) for grid in (largest_grid(shape), self.dummy_grid(shape)))
+        dummy_grid = self.dummy_grid(self.dummy_shape or shape)
+        true_size, dummy_size = (_fill(grid, shape) for grid in (largest_grid(shape), dummy_grid))
         dummy = _measure(*dummy_size, shape)
         return MaximumTokens(
             true_tokens=_measure(*true_size, shape).embed_tokens,
@@ -138,7 +141,9 @@ class Tiles(ImageRule):
             settings = caps.with_kwarg(self.settings, (self.cap_name,), given)
         else:
             settings = replace(self.settings, hf_overrides=reading.merge(self.settings.hf_overrides, given))
-        return replace(self, settings=settings, shape=self.shape._replace(max_tiles=value))
+        dummy_shape = None if self.dummy_shape is None else self.dummy_shape._replace(max_tiles=value)
+        shape = self.shape._replace(max_tiles=value)
+        return replace(self, settings=settings, shape=shape, dummy_shape=dummy_shape)
 
     def kept_pixels(self, width: int, height: int) -> int:
         """Return the area of the tiles, the thumbnail not counted."""

@@ -1,8 +1,8 @@
 """Tiles that preprocessor_config.json describes: processors of ``transformers`` that cut square tiles.
 
 GOT-OCR2's processor serves InternVL in its -hf format, Intern-S1 and Aya Vision; Cohere2Vision, Llama 4 and Mllama have
-their own. The settings are honoured as flat processor settings. Source: those processors and the engine's interns1,
-cohere2_vision and mllama4 models.
+their own. The settings are honoured as flat processor settings, by InternVL and Intern-S1 as scoped ones too. Source:
+those processors and the engine's interns1, cohere2_vision and mllama4 models.
 """
 
 from collections.abc import Collection, Mapping
@@ -32,10 +32,10 @@ def build_internvl_hf(source: reading.Source) -> ImageRule:
     Their processor cuts tiles unless a setting says otherwise, whatever the checkpoint says; the engine's dummy image
     follows the checkpoint.
     """
-    given = read_flat(source, _CROP_KEYS, ignored=TILE_KEYS)
+    given, outer = _read_scoped(source)
     in_file = source.processor.get("crop_to_patches")
     cuts = reading.boolean("crop_to_patches", given.get("crop_to_patches", True))
-    dummy_cuts = reading.boolean("crop_to_patches", given.get("crop_to_patches", in_file))
+    dummy_cuts = reading.boolean("crop_to_patches", outer.get("crop_to_patches", in_file))
     tile_size = same_tile_size(source)
     patch_size = first_side(source, source.config, "vision_config.patch_size")
     # The default is that of the class InternVLProcessor.
@@ -43,12 +43,14 @@ def build_internvl_hf(source: reading.Source) -> ImageRule:
         source.model_id, (source.processor, "image_seq_length"), (source.config, "image_seq_length"), default=256
     )
     shape = _crop_shape(source, given, tile_size, tokens, patch_size)
+    dummy_shape = _crop_shape(source, outer, tile_size, tokens, patch_size)
     return Tiles(
         settings=source.settings,
         model_id=source.model_id,
         shape=shape if cuts else shape._replace(choice="single"),
         cap_name="max_patches",
         dummy_grid=largest_listed_grid if dummy_cuts else one_tile,
+        dummy_shape=dummy_shape,
         ignored_settings=_name_ignored(source, TILE_KEYS),
     )
 
@@ -156,6 +158,20 @@ def build_mllama(source: reading.Source) -> ImageRule:
     return CrossAttentionTiles(
         settings=source.settings, model_id=name, shape=shape, cap_name="max_image_tiles", dummy_grid=column
     )
+
+
+def _read_scoped(source: reading.Source) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the settings of pixels and count, and those that reach the choice of the dummy image: only the flat ones.
+
+    Raises:
+        Refused: There is one of another name, or ``size`` differs from the checkpoint's.
+    """
+    given = reading.flatten_images_kwargs(source.settings)
+    reading.refuse_unknown(given, {*_CROP_KEYS, *TILE_KEYS, "size"})
+    reading.refuse_changed({key: given[key] for key in given if key == "size"}, source.processor, "drop it")
+    scoped = source.settings.mm_processor_kwargs.get("images_kwargs", {})
+    crop = {key: value for key, value in given.items() if key in _CROP_KEYS}
+    return crop, {key: value for key, value in crop.items() if key not in scoped}
 
 
 def read_flat(

@@ -1,0 +1,79 @@
+"""Settings at the edges of what families take, against the engine's own answers.
+
+Origin: vLLM 0.33.0 with transformers 5.20.2 processing blank images of these sizes on a CPU; the configurations are
+those of the checkpoints named, in the parts that count.
+"""
+
+from typing import Any
+
+import pytest
+
+from vlm_operator.sizing.tokens import ImageRule, ImageTokens, ServerSettings, TokenRefusal, bind_rule
+
+GEMMA4 = ("Gemma4ForConditionalGeneration", {"vision_config": {"default_output_length": 280}}, {})  # gemma-4-31B-it
+INTERNVL = (  # InternVL3-8B-hf
+    "InternVLForConditionalGeneration",
+    {"vision_config": {"image_size": [448, 448], "patch_size": [14, 14]}, "image_seq_length": 256},
+    {"size": {"height": 448, "width": 448}, "crop_to_patches": True, "min_patches": 1, "max_patches": 12},
+)
+MISTRAL3 = (  # Mistral-Small-3.1-24B-Instruct-2503
+    "Mistral3ForConditionalGeneration",
+    {"spatial_merge_size": 2, "vision_config": {"image_size": 1540, "patch_size": 14}},
+    {"size": {"longest_edge": 1540}, "patch_size": 14, "spatial_merge_size": 2},
+)
+PIXTRAL = (  # pixtral-12b
+    "LlavaForConditionalGeneration",
+    {"vision_config": {"model_type": "pixtral", "image_size": 1024, "patch_size": 16}},
+    {"size": {"longest_edge": 1024}, "patch_size": 16},
+)
+Model = tuple[str, dict[str, Any], dict[str, Any]]
+
+
+def bind(model: Model, kwargs: dict[str, Any], overrides: dict[str, Any] | None = None) -> ImageRule | TokenRefusal:
+    architecture, config, processor = model
+    settings = ServerSettings(mm_processor_kwargs=kwargs, hf_overrides=overrides or {})
+    return bind_rule(architecture, config, processor, settings)
+
+
+def bound(model: Model, kwargs: dict[str, Any], overrides: dict[str, Any] | None = None) -> ImageRule:
+    rule = bind(model, kwargs, overrides)
+    assert not isinstance(rule, TokenRefusal), rule.message
+    return rule
+
+
+@pytest.mark.parametrize(
+    ("model", "kwargs", "size", "embed"),
+    [
+        (INTERNVL, {"images_kwargs": {"max_patches": 4}}, (8, 950), 1280),
+        (INTERNVL, {"images_kwargs": {"max_patches": 4}}, (11, 4), 1024),
+        (INTERNVL, {"images_kwargs": {"crop_to_patches": True}}, (57, 510), 2560),
+        (GEMMA4, {"max_soft_tokens": 140, "images_kwargs": {"max_soft_tokens": 560}}, (8, 950), 514),
+        (GEMMA4, {"max_soft_tokens": 140, "images_kwargs": {"max_soft_tokens": 560}}, (1, 54), 519),
+    ],
+)
+def test_a_scoped_setting_counts(model: Model, kwargs: dict[str, Any], size: tuple[int, int], embed: int) -> None:
+    answer = bound(model, kwargs).count_image(*size)
+    assert isinstance(answer, ImageTokens)
+    assert answer.embed_tokens == embed
+
+
+def test_a_scoped_limit_on_tiles_does_not_reach_the_dummy_image() -> None:
+    scoped = bound(INTERNVL, {"images_kwargs": {"max_patches": 4}}).maximum()
+    assert (scoped.engine_tokens, scoped.dummy_size) == (1280, (5376, 448))
+    flat = bound(INTERNVL, {"max_patches": 4}).maximum()
+    assert (flat.engine_tokens, flat.dummy_size) == (1280, (1792, 448))
+
+
+@pytest.mark.parametrize("model", [MISTRAL3, PIXTRAL])
+@pytest.mark.parametrize("size", [(1, 5000), (5000, 1), (1868, 1)])
+def test_a_strip_of_which_no_pixel_is_left_is_refused(model: Model, size: tuple[int, int]) -> None:
+    answer = bound(model, {}).count_image(*size)
+    assert isinstance(answer, TokenRefusal)
+    assert answer.reason == "AspectRatioTooExtreme"
+
+
+def test_a_merge_size_that_the_pixels_do_not_follow_is_refused() -> None:
+    # The pixels stay whole squares of 28, and the tower would make four features for each token.
+    rule = bind(MISTRAL3, {}, {"spatial_merge_size": 1})
+    assert isinstance(rule, TokenRefusal)
+    assert rule.reason == "SettingMismatch"

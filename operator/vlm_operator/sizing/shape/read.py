@@ -1,6 +1,7 @@
 """From an architecture and its ``config.json`` to a shape, or the reason why there is none."""
 
-from collections.abc import Callable, Mapping
+import difflib
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -201,7 +202,7 @@ def _refuse(architecture: str, family: _Family, config: Mapping[str, Any]) -> Sh
         return ShapeRefusal(
             reason="UnknownArchitecture",
             message=f"the language model {model_type!r} of {architecture} cannot be sized; "
-            f"known are {', '.join(sorted(FAMILIES))}",
+            f"{_nearest(model_type, FAMILIES)}",
         )
     tower = str(vision_config(config).get("model_type", ""))
     if family.towers and tower not in family.towers:
@@ -219,8 +220,13 @@ def _unknown(architecture: str) -> ShapeRefusal:
         return ShapeRefusal(reason="ArchitectureNotSized", message=message)
     return ShapeRefusal(
         reason="UnknownArchitecture",
-        message=f"{architecture} cannot be sized; known are {', '.join(sorted(ARCHITECTURES))}",
+        message=f"{architecture} cannot be sized; {_nearest(architecture, ARCHITECTURES)}",
     )
+
+
+def _nearest(name: str, known: Collection[str]) -> str:
+    near = ", ".join(difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.0))
+    return f"of the {len(known)} that can, the nearest names are {near}; choose a model of one of them"
 
 
 def _dtype(config: Mapping[str, Any]) -> str:

@@ -20,7 +20,6 @@ from vlm_operator.sizing.latency.work import (
 )
 from vlm_operator.sizing.shape import ModelShape, Quantisation, TextShape
 
-
 MOST_BATCHES: Final = 20_000
 """Batch sizes whose seconds are kept; an hour of traffic asks for some thousands, again and again."""
 

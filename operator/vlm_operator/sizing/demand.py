@@ -27,7 +27,8 @@ class Demand:
     """What the declared requests ask of a server; tokens, patches and megapixels.
 
     ``image_tokens_at`` maps 50, 95 and 99 to the image part of the prompt of that request; the ``mean_`` figures are
-    per image token, so that a request's encoder and CPU work can be derived from its image tokens.
+    per image token, so that a request's encoder and CPU work can be derived from its image tokens. ``mean_span`` is how
+    many patches, itself included, a patch attends to in the tower.
     """
 
     figures: TokenFigures
@@ -35,6 +36,8 @@ class Demand:
     image_tokens_at: Mapping[int, int]
     mean_patches_per_token: float
     mean_megapixels_per_token: float
+    mean_tokens_per_image: float
+    mean_span: float
     prompt_tokens_max: int
 
 
@@ -62,15 +65,18 @@ def measure_demand(workload: Workload, rule: ImageRule) -> Demand | TokenRefusal
     )
     requests = _request_distribution(shares, workload.images_per_request)
     mean_prompt = sum(share.share * share.prompt_tokens for share in shares)
+    patches = sum(share.share * tokens.vit_patches for share, tokens in zip(shares, counted, strict=True))
+    pairs = sum(
+        share.share * tokens.vit_patches**2 / (tokens.tiles or 1) for share, tokens in zip(shares, counted, strict=True)
+    )
     return Demand(
         figures=_figures(workload, shares, requests),
         largest_image_tokens=max(share.tokens for share in shares),
         image_tokens_at={p: percentile(requests, p) for p in (50, 95, 99)},
-        mean_patches_per_token=sum(
-            share.share * tokens.vit_patches for share, tokens in zip(shares, counted, strict=True)
-        )
-        / mean_prompt,
+        mean_patches_per_token=patches / mean_prompt,
         mean_megapixels_per_token=sum(share.share * share.width * share.height / 1e6 for share in shares) / mean_prompt,
+        mean_tokens_per_image=mean_prompt,
+        mean_span=pairs / patches if patches else 0.0,
         prompt_tokens_max=workload.prompt_tokens_max + max(requests),
     )
 

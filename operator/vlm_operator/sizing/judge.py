@@ -254,6 +254,8 @@ def _request_works(question: Question) -> dict[int, latency.RequestWork]:
             + (workload.prompt_tokens_p50 if p == 50 else workload.prompt_tokens_max)
             - workload.shared_prefix_tokens,
             output_tokens=workload.output_tokens_p50 if p == 50 else workload.output_tokens_max,
+            images=max(1, round(demand.image_tokens_at[p] / demand.mean_tokens_per_image)),
+            span=demand.mean_span,
         )
         for p in PERCENTILES
     }

@@ -84,11 +84,8 @@ def check_tensor_parallel(
         widths = {weight.columns for weight in text.weights if weight.part == "experts" and weight.split == "columns"}
         rules += [("moe_intermediate", "expert width", width) for width in sorted(widths)]
     found = _check_divides(size, *rules)
-    for heads in sorted({weight.kv_heads for weight in text.weights if weight.split == "kv"}):
-        few, many = sorted((heads, size))
-        if many % few:
-            message = f"neither of {heads} KV heads and tensor parallel size {size} divides the other"
-            found.append(Violation(rule="kv_heads", message=message))
+    keyed = {weight.kv_heads for weight in text.weights if weight.split == "kv"}
+    found += _check_key_heads(size, "kv_heads", "KV heads", keyed)
     found += _check_quantised(shape.text.weights, size, _method(shape), expert_parallel=expert_parallel)
     if not (encoder_mode == "data" and shape.supports_encoder_data_parallel):
         found += _check_tower(shape, size)
@@ -104,6 +101,15 @@ def describe_legal_sizes(shape: ModelShape) -> str:
     return f"{words}; with encoder mode data also {', '.join(map(str, data))}" if data else words
 
 
+def _check_key_heads(size: int, rule: str, noun: str, numbers: set[int]) -> list[Violation]:
+    """Check that ranks share key heads evenly, or hold copies of them evenly."""
+    return [
+        Violation(rule=rule, message=f"neither of {heads} {noun} and tensor parallel size {size} divides the other")
+        for heads in sorted(numbers)
+        if max(heads, size) % min(heads, size)
+    ]
+
+
 def _method(shape: ModelShape) -> str:
     return shape.quantisation.method if shape.quantisation else ""
 
@@ -116,6 +122,10 @@ def _check_tower(shape: ModelShape, size: int) -> list[Violation]:
     found = []
     if odd and vision.odd_heads == "refuse":
         found += _check_divides(size, ("vision_heads", "vision tower heads", vision.heads))
+    heard = {weight.kv_heads for weight in vision.weights if weight.part == "audio" and weight.split == "kv"}
+    found += _check_divides(size, *(("audio_heads", "audio encoder heads", heads) for heads in sorted(heard)))
+    keyed = {weight.kv_heads for weight in vision.weights if weight.part == "vision_tower" and weight.split == "kv"}
+    found += _check_key_heads(size, "vision_kv_heads", "key heads of the vision tower", keyed)
     matrices = [weight for weight in vision.weights if ".attn." not in weight.name]
     for part, rule, noun in (
         ("vision_tower", "vision_mlp", "vision tower MLP"),

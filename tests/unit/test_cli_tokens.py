@@ -239,6 +239,18 @@ def test_a_name_that_is_not_utf_8_can_be_told_from_others(folder: Path, capsys: 
     assert any(text.startswith("bad\\xff.png: ") for text in document["unreadable"])
 
 
+@pytest.mark.parametrize("form", ["json", "yaml"])
+def test_a_stream_with_a_small_alphabet_loses_nothing_of_a_document(
+    form: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "é.png").write_bytes(b"no image")
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", stream)
+    assert main(["tokens", "--model", MODEL, "--images", str(folder), "-o", form]) == 1
+    text = stream.buffer.getvalue().decode("ascii")
+    assert any(name.startswith("é.png: ") for name in yaml.safe_load(text)["unreadable"])
+
+
 def test_a_pipe_among_the_files_is_passed_over(folder: Path) -> None:
     os.mkfifo(folder / "pipe.png")
     assert read_folder(str(folder)).skipped == 2

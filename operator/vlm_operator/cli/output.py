@@ -75,9 +75,9 @@ def _place(problem: Problem, source: str) -> str:
 
 
 def write_data(document: Any, output: str) -> None:
-    """Write ``document`` to stdout as JSON or YAML."""
+    """Write ``document`` to stdout as JSON or YAML; what stdout's alphabet lacks is escaped, not replaced."""
     as_json = output == "json"
-    text = json.dumps(document, indent=2, ensure_ascii=False) if as_json else dump_yaml([document])
+    text = json.dumps(document, indent=2, ensure_ascii=not _has_unicode()) if as_json else dump_yaml([document])
     sys.stdout.write(text.rstrip("\n") + "\n")
 
 
@@ -86,12 +86,16 @@ def write_text(text: str) -> None:
     sys.stdout.write(text)
 
 
+def _has_unicode() -> bool:
+    return (getattr(sys.stdout, "encoding", None) or "utf-8").lower().startswith("utf")
+
+
 def dump_yaml(documents: Sequence[Any]) -> str:
     """Return ``documents`` as one YAML text, separated by ``---`` where there are several."""
     import yaml  # noqa: PLC0415 - human output needs no YAML
 
     return yaml.safe_dump_all(
-        documents, sort_keys=False, allow_unicode=True, width=COLUMNS, explicit_start=len(documents) > 1
+        documents, sort_keys=False, allow_unicode=_has_unicode(), width=COLUMNS, explicit_start=len(documents) > 1
     )
 
 

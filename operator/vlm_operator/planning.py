@@ -41,6 +41,8 @@ from vlm_operator.sizing.workload import (
 ENGINE_VERSION = "0.33.0"
 """The engine release that the facts of this product describe; also the default of ``spec.engine.version``."""
 
+_SOURCES = {"catalogue": "the catalogue", "file": "the inventory file"}
+
 SEED = 33020
 """Of the simulated traffic: the same input gives the same plan."""
 
@@ -77,10 +79,7 @@ def plan_deployment(
         return replace(
             verdict, suggestions=advise(task.asked, _openings(spec, task.offered), _seeded if simulate else None)
         )
-    if isinstance(verdict, Plan) and verdict.model_id == task.asked.models[0].id:
-        notes = (task.note,) if task.note else ()
-        return replace(verdict, model_revision=task.revision, reasons=(*verdict.reasons, *notes))
-    return verdict
+    return _annotate(verdict, spec, task) if isinstance(verdict, Plan) else verdict
 
 
 def _seeded() -> Random:
@@ -141,6 +140,17 @@ def _task(
         engine_version=version,
     )
     return _Planned(asked=task, offered=offered, note=checked.note, revision=card.revision)
+
+
+def _annotate(plan: Plan, spec: VLMDeploymentSpec, task: _Planned) -> Plan:
+    """Return the plan with what is known of its checkpoint, and with what nobody knows of its GPUs, in its reasons."""
+    declared = plan.model_id == task.asked.models[0].id
+    notes = [task.note] if declared and task.note else []
+    if spec.accelerators.regions and task.offered.source != "cluster":
+        where, regions = _SOURCES[task.offered.source], ", ".join(spec.accelerators.regions)
+        notes.append(f"{where} knows no regions, so whether such GPUs can be had in {regions} was not checked")
+    revision = task.revision if declared else plan.model_revision
+    return replace(plan, model_revision=revision, reasons=(*plan.reasons, *notes))
 
 
 def _asked_flags(spec: VLMDeploymentSpec, version: str) -> AskedFlags:

@@ -182,6 +182,18 @@ REFUSALS = {
         "spec.accelerators.maxPerReplica",
         "16 or less",
     ),
+    "more nodes than a replica could have": (
+        "spec.accelerators.maxNodesPerReplica",
+        0,
+        "spec.accelerators.maxNodesPerReplica",
+        "1 or more",
+    ),
+    "a region that no label can have": (
+        "spec.accelerators.regions",
+        ["eu west"],
+        "spec.accelerators.regions[0]",
+        "eu west",
+    ),
     "replicas the wrong way round": (
         "spec.scaling",
         {"minReplicas": 3, "maxReplicas": 1},

@@ -67,6 +67,7 @@ def test_golden_of_everything_that_the_spec_can_ask_for() -> None:
             "tokenSecretRef": {"name": "hub", "key": "token"},
             "trustRemoteCode": True,
         },
+        accelerators={"regions": ["eu-west-1", "eu-west-2"]},
         engine={"image": "registry.example/vllm:1", "env": [{"name": "HF_HOME", "value": "/cache/other"}]},
         podTemplate={
             "labels": {"team": "billing"},

@@ -25,6 +25,7 @@ Side = Annotated[int, whole(1, MAX_IMAGE_SIDE)]
 Weight = Annotated[int, whole(1, 1_000_000)]
 Tokens = Annotated[int, whole(1, MAX_TOKENS)]
 Product = Annotated[str, Field(min_length=1, max_length=128)]
+Region = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")]
 Quantization = Literal["none", "fp8", "int8", "awq", "gptq", "int4", "nvfp4"]
 KVCacheDtype = Literal["auto", "fp8"]
 Argument = Annotated[str, Field(min_length=1, max_length=8192)]
@@ -280,6 +281,12 @@ class Accelerators(ApiModel):
     """denied are GPU product names or catalogue ids that are not used, also where allowed. Default: none."""
     max_per_replica: Annotated[int, whole(1, 16)] | None = None
     """maxPerReplica is the most GPUs of one replica. Default: as many as one node has."""
+    max_nodes_per_replica: Annotated[int, whole(1, 16)] | None = None
+    """maxNodesPerReplica is the most nodes of one replica. Every plan keeps a replica on one node, so that a higher
+    limit changes nothing. Default: 1."""
+    regions: Annotated[tuple[Region, ...], Field(max_length=16)] = ()
+    """regions are values of the node label topology.kubernetes.io/region. Pods run nowhere else, and a node without the
+    label is not used. Default: anywhere."""
     max_hourly_cost_cents: Annotated[int, whole(1, 100_000_000)] | None = None
     """maxHourlyCostCents is the most that all replicas together may cost per hour. Default: no limit."""
 

@@ -1,7 +1,7 @@
 """``--inventory``: the catalogue, the cluster, or a YAML list of node shapes -> Inventory."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import yaml
@@ -17,8 +17,8 @@ _FIELDS = {"gpu", "gpusPerNode", "nodes", "hourlyCents"}
 _EXAMPLE = "- {gpu: NVIDIA-L40S, gpusPerNode: 4, nodes: 2}"
 
 
-InventoryFor = Callable[[str, str], Inventory]
-"""What an object, named by namespace and name, could have: its own pods count as free for it."""
+InventoryFor = Callable[[str, str, Mapping[str, Any]], Inventory]
+"""What an object, given its namespace, its name and itself, could have: its own pods count as free for it."""
 
 
 def open_inventory(source: str) -> InventoryFor:
@@ -31,12 +31,13 @@ def open_inventory(source: str) -> InventoryFor:
     if source == "cluster":
         from vlm_operator.cli.live import cluster_snapshot  # noqa: PLC0415 - loads the Kubernetes client
         from vlm_operator.cluster.inventory import build_inventory  # noqa: PLC0415 - likewise
+        from vlm_operator.cluster.placement import placement_of  # noqa: PLC0415 - likewise
 
         snapshot = cluster_snapshot()
-        return lambda namespace, name: build_inventory(snapshot, (namespace, name))
+        return lambda namespace, name, body: build_inventory(snapshot, (namespace, name), placement_of(body))
     catalogue = source == "catalogue"
     inventory = catalogue_inventory() if catalogue else parse_inventory(read_text(source), display_name(source))
-    return lambda _namespace, _name: inventory
+    return lambda _namespace, _name, _body: inventory
 
 
 def parse_inventory(text: str, source: str) -> Inventory:

@@ -113,7 +113,7 @@ def plan_file(file: str, inventory_source: str, model_dir: str | None = None, *,
     answers: list[Answer] = []
     problems: list[Problem] = []
     for resource, document in zip(resources, read_documents(text, source), strict=True):
-        inventory = inventory_for(resource.namespace or "default", resource.name)
+        inventory = inventory_for(resource.namespace or "default", resource.name, document.value)
         try:
             card = declared_card(resource, inventory_source, model_dir)
             answers.append(Answer(resource, inventory, _plan(resource, inventory, card, simulate=simulate), card))

@@ -15,7 +15,7 @@ from vlm_operator.catalogue.labels import parse_product_label
 from vlm_operator.catalogue.load import find_gpu
 from vlm_operator.cluster.client import ClusterClient
 from vlm_operator.cluster.kinds import NODE, POD
-from vlm_operator.cluster.placement import ANYWHERE, Placement, Taint, blocking_taints
+from vlm_operator.cluster.placement import ANYWHERE, UNKNOWN_REGION, Placement, Taint, blocking_taints
 from vlm_operator.errors import CatalogueError
 from vlm_operator.render.names import INSTANCE_LABEL, MANAGED_BY_LABEL, child_labels
 from vlm_operator.sizing.inventory import GpuKind, GpuRefusal, Inventory, NodeShape, kind_from_label, node_shape
@@ -35,6 +35,7 @@ OTHER_VENDORS: Final = {"amd.com/gpu": "amd.com/gpu.product-name", "habana.ai/ga
 """Resources of GPUs that are not planned with, and the labels that name their products."""
 
 _UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+_MOST_NAMED: Final = 5
 _MANAGER: Final = child_labels("")[MANAGED_BY_LABEL]
 
 Document = dict[str, Any]
@@ -91,18 +92,26 @@ def build_inventory(snapshot: ClusterSnapshot, owner: Key, placement: Placement 
     """Return what ``owner``, a VLMDeployment's (namespace, name), could have where its pods may go."""
     held = _held(use for use in snapshot.uses if use.owner != owner)
     groups: defaultdict[tuple[GpuKind, int], list[GpuNode]] = defaultdict(list)
-    excluded: set[tuple[str, str]] = set()
+    excluded: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for node in snapshot.nodes:
         if refusal := _refusal(node, placement):
-            excluded.add((node.product, refusal))
+            excluded[node.product, refusal].append(node.name)
         elif node.kind is not None:
             groups[node.kind, node.gpus].append(node)
     shapes = [_shape(kind, gpus, nodes, held) for (kind, gpus), nodes in groups.items()]
     return Inventory(
         shapes=tuple(sorted(shapes, key=_shape_order)),
-        excluded=tuple(sorted(excluded)),
+        excluded=tuple(sorted((product, _told(reason, names)) for (product, reason), names in excluded.items())),
         source="cluster",
     )
+
+
+def _told(reason: str, names: Sequence[str]) -> str:
+    """Return the reason with the nodes that it speaks of, where only their names lead to what has to be done."""
+    if reason != UNKNOWN_REGION:
+        return reason
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f"{'nodes' if len(names) > 1 else 'node'} {', '.join(names[:_MOST_NAMED])}{more}: {reason}"
 
 
 def free_blocks(snapshot: ClusterSnapshot, placement: Placement = ANYWHERE) -> dict[str, int]:

@@ -1,8 +1,10 @@
-"""Which nodes a resource's pods may go to: its tolerations against taints, its node selector against labels. Pure."""
+"""Which nodes a resource's pods may go to: its tolerations against taints, its selector and regions against labels."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+
+from vlm_operator.render.names import REGION_LABEL
 
 TOLERATED_TAINT: Final = "nvidia.com/gpu"
 """The taint that keeps other pods off GPU nodes; the rendered pods always tolerate it."""
@@ -22,10 +24,11 @@ class Taint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """What ``spec.podTemplate`` says of nodes."""
+    """What ``spec.podTemplate`` and ``spec.accelerators.regions`` say of nodes."""
 
     tolerations: tuple[Mapping[str, Any], ...] = ()
     node_selector: tuple[tuple[str, str], ...] = ()
+    regions: tuple[str, ...] = ()
 
     def refusal(self, taints: Iterable[Taint], labels: Mapping[str, str]) -> str:
         """Return why no pod may go to such a node, or nothing."""
@@ -35,18 +38,24 @@ class Placement:
         for key, value in self.node_selector:
             if labels.get(key) != value:
                 return f"podTemplate.nodeSelector asks for {key}={value}"
-        return ""
+        if self.regions and REGION_LABEL in labels and labels[REGION_LABEL] not in self.regions:
+            return f"the node is in region {labels[REGION_LABEL]}; accelerators.regions has {', '.join(self.regions)}"
+        return UNKNOWN_REGION if self.regions and REGION_LABEL not in labels else ""
 
 
+UNKNOWN_REGION: Final = f"no label {REGION_LABEL} says whether that is in accelerators.regions; add the label"
+"""Why nodes are refused that have to be named, since nothing else tells which ones lack the label."""
 ANYWHERE: Final = Placement()
 
 
 def placement_of(document: Mapping[str, Any]) -> Placement:
     """Return the placement that a VLMDeployment asks for, as the API server shows it."""
-    template = (document.get("spec") or {}).get("podTemplate") or {}
+    spec = document.get("spec") or {}
+    template = spec.get("podTemplate") or {}
     return Placement(
         tolerations=tuple(template.get("tolerations") or ()),
         node_selector=tuple(sorted((template.get("nodeSelector") or {}).items())),
+        regions=tuple((spec.get("accelerators") or {}).get("regions") or ()),
     )
 
 

@@ -3,7 +3,7 @@
 Called by ``manifests``. Nothing here depends on the operator's version or on the time.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from vlm_operator.api import names as api_names
@@ -86,10 +86,20 @@ def _scheduling(spec: VLMDeploymentSpec, plan: Plan) -> dict[str, Any]:
     tolerations = [item.model_dump(by_alias=True, exclude_none=True) for item in template.tolerations]
     return {
         "node_selector": {**template.node_selector, GPU_PRODUCT_LABEL: plan.gpu.product},
+        "affinity": _region_affinity(spec.accelerators.regions),
         "tolerations": [_GPU_TOLERATION, *tolerations],
         "priority_class": template.priority_class_name or "",
         "runtime_class": template.runtime_class_name or "",
     }
+
+
+def _region_affinity(regions: Sequence[str]) -> dict[str, Any]:
+    """Return the affinity for nodes of these regions, which a selector could not say of several; empty for none."""
+    if not regions:
+        return {}
+    labelled = {"key": names.REGION_LABEL, "operator": "In", "values": list(regions)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [labelled]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
 
 
 def _identity(name: str, spec: VLMDeploymentSpec) -> dict[str, Any]:

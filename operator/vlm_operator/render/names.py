@@ -12,6 +12,7 @@ COMPONENT_LABEL: Final = "app.kubernetes.io/component"
 SPEC_DIGEST_ANNOTATION: Final = f"{GROUP}/spec-digest"
 PLAN_DIGEST_ANNOTATION: Final = f"{GROUP}/plan-digest"
 SERVICE_PORT: Final = 8000
+REGION_LABEL: Final = "topology.kubernetes.io/region"
 
 _APPLICATION: Final = "vlm-server"
 _SERVICE_PREFIX: Final = "serve-"

@@ -125,7 +125,7 @@ ARCHITECTURES: Final[Mapping[str, _Family]] = {
     "OpenCUAForConditionalGeneration": _Family(read_vision=qwen.read_qwen2_5_vl, data_parallel=True),
     "Cosmos3ForConditionalGeneration": _QWEN3,
     "Alpamayo2Super": _QWEN3,
-    "InternS1ProForConditionalGeneration": _QWEN3,
+    "CohereCompassForConditionalGeneration": _QWEN3,
     "LlavaOnevision2ForConditionalGeneration": _Family(read_vision=qwen.read_llava_onevision2),
     "InternS2PreviewForConditionalGeneration": _QWEN3_5,
     "HunYuanVLForConditionalGeneration": _Family(read_vision=remote.read_hunyuan),

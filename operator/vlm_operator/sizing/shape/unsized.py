@@ -63,7 +63,6 @@ UNSIZED: Final[Mapping[str, str]] = {
     ),
     **dict.fromkeys(
         (
-            "CohereCompassForConditionalGeneration",
             "Cosmos3EdgeForConditionalGeneration",
             "KananaVForConditionalGeneration",
             "OpenVLAForActionPrediction",
@@ -72,6 +71,7 @@ UNSIZED: Final[Mapping[str, str]] = {
     ),
     "DiffusionGemmaForBlockDiffusion": "it fills blocks of text step by step, and plans are made for a word at a time",
     "Emu3ForConditionalGeneration": "it runs on the Transformers backend, whose split of the weights has no rule",
+    "InternS1ProForConditionalGeneration": "there is no rule for the tables of its Fourier rotary embedding",
     "KimiK3ForConditionalGeneration": "there is no rule for the states of its delta attention, its residual blocks and "
     "its experts of a narrower width",
     "NemotronParseForConditionalGeneration": "it is an encoder with a decoder, whose cache of the encoder's output has "

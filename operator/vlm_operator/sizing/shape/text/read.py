@@ -47,6 +47,7 @@ FAMILIES: Final[Mapping[str, _Family]] = {
     "granite": _Family(),
     "internlm2": _Family(),
     "cohere2": _Family(norms=1),
+    "cohere_compass_text": _Family(norms=1),
     "gemma2": _Family(norms=4),
     "gemma3_text": _Family(norms=4, qk_norm=True),
     "gemma3n_text": _Family(norms=4, qk_norm=True),
@@ -86,6 +87,7 @@ FAMILIES: Final[Mapping[str, _Family]] = {
 """Language models whose every weight is known."""
 
 _MOLMO_EXTRA_ROWS: Final = 128
+_BIASED_OUTPUTS: Final = frozenset({"llama", "granite", "cohere2", "cohere_compass_text"})
 _TWO_TABLES: Final = frozenset({"gemma3_text", "gemma3n_text", "gemma4_text"})
 
 
@@ -219,7 +221,7 @@ def _attention(
         softmax,
         heads,
         qkv_bias=bias,
-        out_bias=bool(text.get("attention_bias")) and model_type in {"llama", "granite", "cohere2"},
+        out_bias=bool(text.get("attention_bias")) and model_type in _BIASED_OUTPUTS,
         gated=family.gated and bool(text.get("attn_output_gate", True)),
         own_keys=tuple(i for i in softmax if i < len(every) - int(text.get("num_kv_shared_layers") or 0)),
     )

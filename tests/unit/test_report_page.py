@@ -223,7 +223,7 @@ def test_every_plan_lies_within_the_picture_and_the_frontier_is_numbered_by_pric
         picture = draw(a_sheet().choices)
         assert picture is not None
         chart = scatter(picture)
-        assert all(54 <= dot.x <= 338 and 16 <= dot.y <= 196 for dot in chart.dots)
+        assert all(54 <= dot.x <= 338 and 24 <= dot.y <= 196 for dot in chart.dots)
         numbered = sorted((dot.number, dot.x) for dot in chart.dots if dot.number is not None)
         assert [number for number, _ in numbered] == list(range(1, len(numbered) + 1))
         assert [x for _, x in numbered] == sorted(x for _, x in numbered)

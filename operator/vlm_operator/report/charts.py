@@ -15,7 +15,7 @@ from vlm_operator.sizing.plan import ImageShare, Plan
 from vlm_operator.sizing.workload import LatencyMetric, LatencyTarget
 
 WIDTH: Final = 360
-_LEFT, _RIGHT, _TOP, _BOTTOM = 54.0, 338.0, 16.0, 196.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 54.0, 338.0, 24.0, 196.0
 _MOST_BARS: Final = 12
 _METRICS: Final[tuple[tuple[LatencyMetric, str], ...]] = (
     ("ttft", "time to first token"),

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from vlm_operator.sizing import latency
 from vlm_operator.sizing.assemble import assemble_latency, assemble_plan
-from vlm_operator.sizing.fit import KV_RESERVE, FitRequest, MemoryFit, fit_memory
+from vlm_operator.sizing.fit import BATCHED_TOKENS, KV_RESERVE, FitRequest, MemoryFit, fit_memory
 from vlm_operator.sizing.host import MEDIA_THREADS
 from vlm_operator.sizing.kv_cache import KVSettings, check_kv_cache
 from vlm_operator.sizing.legality import LengthRefusal, check_encoder_mode, check_gpu, check_tensor_parallel
@@ -168,7 +168,7 @@ def _fit_request(candidate: Candidate, question: Question, setting: Setting) -> 
         kv_cache_dtype=candidate.kv_cache_dtype,
         max_model_len=setting.max_model_len,
         max_num_seqs=setting.max_num_seqs,
-        max_num_batched_tokens=question.constraints.asked.max_num_batched_tokens,
+        max_num_batched_tokens=question.constraints.asked.max_num_batched_tokens or candidate.max_num_batched_tokens,
         utilization_percent=question.constraints.asked.utilization_percent,
         images_per_prompt=question.workload.max_images_per_request,
         largest_image_tokens=question.demand.largest_image_tokens,
@@ -236,7 +236,9 @@ def _replica(candidate: Candidate, question: Question) -> latency.Replica:
         kv_dtype=candidate.kv_cache_dtype,
         whole_images=candidate.encoder_mode == "data",
     )
-    return latency.Replica(costs=latency.step_model(question.shape, layout, question.latency))
+    costs = latency.step_model(question.shape, layout, question.latency)
+    asked = question.constraints.asked.max_num_batched_tokens
+    return latency.Replica(costs=costs, max_num_batched_tokens=asked or BATCHED_TOKENS[0])
 
 
 def _request_works(question: Question) -> dict[int, latency.RequestWork]:

@@ -20,12 +20,16 @@ from vlm_operator.sizing.workload import Constraints, Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A node shape, how many of its GPUs one replica takes, and how the model is laid out on them."""
+    """A node shape, how many of its GPUs one replica takes, and how the model is laid out on them.
+
+    ``max_num_batched_tokens`` None stands for the largest step that memory allows.
+    """
 
     node: NodeShape
     tensor_parallel_size: int
     encoder_mode: EncoderParallelMode = "weights"
     kv_cache_dtype: str = "auto"
+    max_num_batched_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

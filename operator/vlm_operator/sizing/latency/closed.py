@@ -6,6 +6,7 @@ stop being true: arrivals in bursts, prompts that queue for the batch, a KV cach
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import sqrt
 
 from vlm_operator.sizing.latency.step import StepModel
 
@@ -90,15 +91,46 @@ def decode_step_seconds(replica: Replica, typical: RequestWork, concurrency: int
 def request_seconds(replica: Replica, work: RequestWork, typical: RequestWork, concurrency: int) -> RequestSeconds:
     """Return the latency of ``work`` while ``concurrency`` requests like ``typical`` are running.
 
-    In a closed loop every other running request is prefilled once while this one lives, so this one waits, spread
-    over its tokens, for ``concurrency - 1`` foreign prefills; on arrival half of one is in its way on average.
+    On arrival half of a foreign prompt is in its way on average; where prompts queue, it waits as long as they do.
     """
-    others = concurrency - 1
-    foreign = replica.alone(typical)[1] if others else 0.0
-    ttft = sum(replica.alone(work)) + foreign / 2
-    step = decode_step_seconds(replica, typical, concurrency)
-    tpot = step + others * foreign / max(typical.output_tokens, 1)
+    wait, tpot = _pace(replica, typical, concurrency) if concurrency > 1 else (0.0, 0.0)
+    ttft = sum(replica.alone(work)) + wait
+    tpot = tpot or decode_step_seconds(replica, typical, 1)
     return RequestSeconds(ttft=ttft, tpot=tpot, total=ttft + max(work.output_tokens - 1, 0) * tpot)
+
+
+def _pace(replica: Replica, typical: RequestWork, concurrency: int) -> tuple[float, float]:
+    """Return the wait of a prompt and the time per token of a closed loop of ``concurrency`` requests like ``typical``.
+
+    A prompt takes ``chunks`` steps, each of which carries a token for every answer that is being written. Every other
+    request is prefilled once in the time that this one lives, so the share of them that falls into the writing of its
+    answer is the writing's share of its life: with the time to the first token, an equation of second degree. Where
+    more chunks than tokens would fall into it, every step carries a chunk, and prompts queue.
+    """
+    others, tokens = concurrency - 1, max(typical.output_tokens, 1)
+    prepare, prompt = replica.alone(typical)
+    chunks = max(1, -(-typical.prompt_tokens // replica.max_num_batched_tokens))
+    first = prepare + 1.5 * prompt
+    writers, writing = concurrency, 0.0
+    for _ in range(2):  # first as if all were writing, then with those that are
+        step, riding = _step_and_ride(replica, typical, writers)
+        waited = others * max(0.0, prompt - chunks * (step - riding))
+        excess = first - tokens * step - waited
+        writing = (sqrt(excess * excess + 4 * tokens * step * first) - excess) / 2
+        writers = max(1, round(concurrency * writing / (first + writing)))
+    if others * chunks * writing <= tokens * (first + writing):
+        return prompt / 2, writing / tokens
+    _, riding = _step_and_ride(replica, typical, max(1, min(concurrency, round(tokens / chunks))))
+    mixed = prompt / chunks + riding
+    return max(prompt / 2, (concurrency * chunks - tokens) * mixed - prepare - prompt), mixed
+
+
+def _step_and_ride(replica: Replica, typical: RequestWork, writers: int) -> tuple[float, float]:
+    """Return the time of a step that only decodes for ``writers`` answers, and what they add to one with a chunk."""
+    costs, chunk = replica.costs, min(typical.prompt_tokens, replica.max_num_batched_tokens)
+    step = decode_step_seconds(replica, typical, writers)
+    rows = costs.batch(chunk + writers, writers) - costs.batch(chunk, 0)
+    return step, step - costs.batch(writers, writers) + rows
 
 
 def requests_per_minute(replica: Replica, typical: RequestWork, concurrency: int) -> float:

@@ -146,6 +146,19 @@ def test_the_tile_formula_of_planning_sheets_stands_beside_the_exact_count(capsy
 
 
 @pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        ("4032x3024", "4032×3024 stays"),
+        ("8064x6048", "→ 4116×3080, 26.0 % of its pixels"),
+        ("28x28", "→ 56×56, 400.0 % of its pixels"),
+    ],
+)
+def test_a_resize_says_what_is_left_of_the_image(size: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "--model", MODEL, "--image", size, "--explain")
+    assert f"resize     {words}" in out
+
+
+@pytest.mark.parametrize(
     ("model", "size", "views"),
     [
         ("OpenGVLab/InternVL3-8B", "1536x1024", "7 through the vision tower, one of the whole image included"),

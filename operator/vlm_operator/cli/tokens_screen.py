@@ -59,14 +59,20 @@ def _image(answer: Answer, size: Size, style: Style) -> list[str]:
 def _explain(rule: ImageRule, size: Size, item: ImageTokens) -> list[str]:
     rows: list[str] = []
     if item.resized is not None:
-        stays = item.resized == size
-        rows += _labelled("resize", f"{size[0]}×{size[1]} stays" if stays else f"→ {item.resized[0]}×{item.resized[1]}")
+        rows += _labelled("resize", _resize(size, item.resized))
     if item.tiles is not None:
         rows += _labelled("views", _views(item))
     if item.grid is not None:
         rows += _labelled("grid", f"{item.grid[0]:,} × {item.grid[1]:,} (columns × rows)")
     rows += _labelled("patches", f"{item.vit_patches:,} through the vision tower")
     return [*rows, *_parts(rule, item), *_rule_of_thumb(size, item)]
+
+
+def _resize(size: Size, resized: Size) -> str:
+    if resized == size:
+        return f"{size[0]}×{size[1]} stays"
+    share = resized[0] * resized[1] / (size[0] * size[1])
+    return f"→ {resized[0]}×{resized[1]}, {share * 100:,.1f} % of its pixels"
 
 
 def _views(item: ImageTokens) -> str:

@@ -292,6 +292,27 @@ def test_the_frontier_stands_in_the_terminal_within_the_screen(
     assert max(len(line) for line in screen.splitlines()) <= COLUMNS
 
 
+def test_every_plan_on_the_frontier_was_tried_under_simulated_traffic(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("sweep", "-f", write(tmp_path), "--over", "max-pixels,gpu,tp", "-o", "json")
+    points = json.loads(answer(capsys, *command))["points"]
+    front = [p for p in points if p["onCostLatencyFrontier"] or p["onCostPixelsFrontier"]]
+    assert front
+    assert all(point["simulated"] for point in front)
+    quick = json.loads(answer(capsys, *command, "--no-simulation"))["points"]
+    assert not any(point["simulated"] for point in quick)
+
+
+def test_the_declared_plan_is_a_point_of_a_sweep_over_gpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(tmp_path)
+    estimate = json.loads(answer(capsys, "plan", "-f", file, "-o", "json"))
+    points = json.loads(answer(capsys, "sweep", "-f", file, "--over", "gpu", "-o", "json"))["points"]
+    chosen = next(point for point in points if point["accelerator"] == estimate["plan"]["accelerator"])
+    assert chosen["hourlyCostCents"] == pytest.approx(estimate["estimate"]["hourlyCostCents"], abs=1)
+    assert chosen["kvCacheTokens"] == estimate["estimate"]["kvCacheTokens"]
+
+
 def test_a_gpu_that_cannot_be_had_is_a_point_with_the_reason(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -171,6 +171,29 @@ def test_the_answer_the_figures_and_how_sure_they_are_stand_on_the_page() -> Non
         assert figure in words, figure
 
 
+def test_everything_that_was_declared_stands_on_the_page() -> None:
+    workload = replace(WORKLOAD, repeat_percent=20, shared_prefix_tokens=150, burst_percent=300)
+    constraints = Constraints(
+        latency_targets=(TARGET,),
+        min_image_tokens=256,
+        quantisations=("none", "fp8"),
+        max_gpus_per_replica=4,
+        max_hourly_cost_cents=500,
+        max_replicas=3,
+    )
+    words = read(render_page([a_sheet(workload=workload, constraints=constraints)])).words
+    for declared in (
+        "75 % 4032×3024 · 25 % 1654×2339",
+        "67 % with 1 image · 33 % with 4 images",
+        "20 % of the images · the first 150 prompt tokens",
+        "60 requests a minute, peaks of 300 %",
+        "at least 256 tokens of an image · weights in none, fp8",
+        "1 to 3",
+        "at most 4 GPUs a replica · at most $5.00/h",
+    ):
+        assert declared in words, declared
+
+
 def test_the_memory_parts_on_the_page_sum_to_its_total() -> None:
     page = render_page([a_sheet()])
     memory = page[page.index("s1-memory") : page.index("s1-images")]

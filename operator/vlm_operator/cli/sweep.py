@@ -19,9 +19,6 @@ from vlm_operator.sizing.inventory import Inventory
 from vlm_operator.sizing.plan import NoFit, Plan, Rejection, rank
 from vlm_operator.sizing.search import JudgedPlace
 
-_MOST_ROUNDS = 4
-"""How often the frontier is tried anew; one that still moves then is shown as it is."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
@@ -73,20 +70,27 @@ def tried(subject: Subject, points: Sequence[SweepPoint]) -> tuple[SweepPoint, .
     trials: dict[tuple[object, ...], tuple[Plan | NoFit, bool]] = {}
     if isinstance(subject.declared, Plan):
         trials[identity(subject.declared)] = (subject.declared, False)
-    for _ in range(_MOST_ROUNDS):
-        frontier = choices_of("", subject, found).frontier
-        on_it = {identity(plan) for plan in (*frontier.cost_latency, *frontier.cost_pixels)} - set(trials)
-        if not on_it:
-            break
-        for at, point in enumerate(found):
-            if isinstance(point.outcome, Plan) and (key := identity(point.outcome)) in on_it:
+    settled: set[int] = set()
+    while untried := _on_frontier(subject, found) - settled:
+        for at in sorted(untried):
+            point, plan = found[at], found[at].outcome
+            if isinstance(plan, Plan):
+                key = identity(plan)
                 if key not in trials:
-                    trials[key] = _try(subject, point, point.outcome)
+                    trials[key] = _try(subject, point, plan)
                 outcome, late = trials[key]
                 found[at] = SweepPoint(change=point.change, outcome=outcome, late=late)
-                if isinstance(outcome, Plan):  # with more replicas it is another choice, which has been tried as well
-                    trials.setdefault(identity(outcome), trials[key])
+        settled |= untried
     return tuple(found)
+
+
+def _on_frontier(subject: Subject, points: Sequence[SweepPoint]) -> set[int]:
+    """Return the places of the points whose plans are on the frontier."""
+    frontier = choices_of("", subject, points).frontier
+    on_it = {identity(plan) for plan in (*frontier.cost_latency, *frontier.cost_pixels)}
+    return {
+        at for at, point in enumerate(points) if isinstance(point.outcome, Plan) and identity(point.outcome) in on_it
+    }
 
 
 def choices_of(name: str, subject: Subject, points: Sequence[SweepPoint]) -> Choices:

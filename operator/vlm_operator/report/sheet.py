@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from vlm_operator.report.asked import asked
 from vlm_operator.report.charts import histogram, scatter, strips
 from vlm_operator.report.choices import Choices, Picture, latency_picture, pixels_picture
 from vlm_operator.report.figures import (
@@ -74,7 +75,7 @@ def sheet_context(sheet: Sheet, key: str) -> dict[str, Any]:
         "engine": sheet.engine_version,
         "inventory": where,
         "plan": isinstance(outcome, Plan),
-        "asked": _asked(sheet),
+        "asked": asked(sheet.workload, sheet.constraints),
         **own,
         **_fronts(sheet.choices),
     }
@@ -271,37 +272,6 @@ def _miss(rejection: Rejection) -> dict[str, str]:
     what = gpu_words(rejection.gpus_per_replica, rejection.gpu)
     message = rejection.message.removeprefix(f"{what}: ")
     return {"what": what, "price": money(rejection.hourly_cents), "message": message}
-
-
-def _asked(sheet: Sheet) -> list[tuple[str, str]]:
-    """Return what the spec declares, in the words of a person."""
-    workload, constraints = sheet.workload, sheet.constraints
-    sizes = sorted(workload.image_sizes, key=lambda size: -size.weight)
-    all_sizes = sum(size.weight for size in sizes)
-    images = [f"{percent(size.weight / all_sizes)} {size.width}×{size.height}" for size in sizes[:_MOST_SIZES]]
-    if len(sizes) > _MOST_SIZES:
-        images.append(f"and {count(len(sizes) - _MOST_SIZES, 'other size')}")
-    counts = sorted(workload.images_per_request, key=lambda entry: entry.count)
-    all_counts = sum(entry.weight for entry in counts)
-    per_request = [f"{percent(entry.weight / all_counts)} with {count(entry.count, 'image')}" for entry in counts]
-    targets = [f"{metric_words(t)} ≤ {seconds(t.seconds)}" for t in constraints.latency_targets]
-    floor = constraints.min_pixels_per_image
-    return [
-        ("Images", " · ".join(images)),
-        ("Requests", " · ".join(per_request)),
-        ("Prompt text", f"{workload.prompt_tokens_p50:,} tokens typical, {workload.prompt_tokens_max:,} long"),
-        ("Answer", f"{workload.output_tokens_p50:,} tokens typical, {workload.output_tokens_max:,} most"),
-        ("Traffic", _traffic(workload)),
-        ("Latency", " · ".join(targets) or "no target"),
-        ("Quality", f"at least {floor:,} pixels of an image ({megapixels(floor)})" if floor else "images as they come"),
-    ]
-
-
-def _traffic(workload: Workload) -> str:
-    if workload.requests_per_minute is None:
-        return f"{count(workload.concurrent_requests or 1, 'request')} at once"
-    burst = f", peaks of {workload.burst_percent} %" if workload.burst_percent > 100 else ""
-    return f"{count(workload.requests_per_minute, 'request')} a minute{burst}"
 
 
 def _fronts(choices: Choices) -> dict[str, Any]:

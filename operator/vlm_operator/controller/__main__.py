@@ -11,6 +11,7 @@ import kopf
 from vlm_operator.cluster.client import cluster_client
 from vlm_operator.cluster.snapshot import SnapshotCache
 from vlm_operator.controller.handlers import EventRouter, build_registry
+from vlm_operator.controller.plans import KeptPlans
 from vlm_operator.controller.queue import WorkQueue
 from vlm_operator.controller.reconcile import Reconciler
 from vlm_operator.controller.settings import (
@@ -30,7 +31,7 @@ async def run(options: OperatorOptions) -> None:
     configure_kopf(settings)
     async with cluster_client(options.kubeconfig) as client:
         snapshots = SnapshotCache(client)
-        reconciler = Reconciler(client, snapshots, ModelSources(client, settings_from()))
+        reconciler = Reconciler(client, snapshots, ModelSources(client, settings_from()), KeptPlans())
         queue = WorkQueue(reconciler.visit, workers=options.workers)
         registry = build_registry(EventRouter(queue, snapshots.forget), settings, options.kubeconfig)
         queue.start()

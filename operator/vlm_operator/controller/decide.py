@@ -1,4 +1,4 @@
-"""What to run for one resource: gathered facts -> Decision. Pure, and slow: ``reconcile`` uses a thread.
+"""What to run for one resource: gathered facts -> Decision. Pure, and slow: ``reconcile`` has a thread for it.
 
 When the running plan stays. A Deployment whose ``spec-digest`` annotation is that of today's spec was
 planned for what the user asks today; then, in this order:
@@ -26,6 +26,7 @@ from typing import Any
 
 from vlm_operator.api.validate import Resource, parse_resource
 from vlm_operator.catalogue.types import ModelCard
+from vlm_operator.controller.plans import PlanFunction
 from vlm_operator.errors import CatalogueError, InputError, Problem, RenderError
 from vlm_operator.hub.types import SourceRefusal
 from vlm_operator.planning import plan_deployment
@@ -58,6 +59,7 @@ def decide(
     deployment: Document | None,
     free_blocks: Mapping[str, int],
     model: ModelCard | SourceRefusal | None = None,
+    plan: PlanFunction = plan_deployment,
 ) -> Decision:
     """Return what to do for a VLMDeployment as the API server shows it.
 
@@ -67,10 +69,11 @@ def decide(
         deployment: Its running Deployment, if there is one.
         free_blocks: For each GPU product, the most GPUs that nobody holds on one node.
         model: What its source says of the model, or why it says nothing; None means the catalogue.
+        plan: Asks the engine, which may take seconds.
     """
     try:
         resource = parse_resource(document)
-        asked = _Asked(resource=resource, model=model, digest=_asked_digest(resource, model))
+        asked = _Asked(resource=resource, model=model, digest=_asked_digest(resource, model), ask=plan)
         fresh = asked.plan(inventory)
         outcome, keep = _stay(asked, fresh, inventory, deployment)
     except (InputError, CatalogueError) as error:
@@ -99,13 +102,14 @@ class _Asked:
     resource: Resource
     model: ModelCard | SourceRefusal | None
     digest: str
+    ask: PlanFunction
 
     def plan(self, inventory: Inventory) -> Plan | NoFit:
         """Return what to run on ``inventory``; without a model, why there is none."""
         spec = self.resource.spec
         if isinstance(self.model, SourceRefusal):
             return NoFit(model_id=spec.model.id, reason=self.model.reason, message=self.model.message, candidates=0)
-        return plan_deployment(spec, inventory, self.model)
+        return self.ask(spec, inventory, self.model)
 
 
 def _asked_digest(resource: Resource, model: ModelCard | SourceRefusal | None) -> str:

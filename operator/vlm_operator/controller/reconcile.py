@@ -6,8 +6,10 @@ In: a key of the queue. Out: the children and status on the API server, and Even
 
 import asyncio
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from vlm_operator.api import names
@@ -21,6 +23,7 @@ from vlm_operator.cluster.snapshot import SnapshotCache
 from vlm_operator.controller.apply import Applied, apply_children
 from vlm_operator.controller.decide import Decision, decide
 from vlm_operator.controller.news import ready_news
+from vlm_operator.controller.plans import KeptPlans
 from vlm_operator.controller.queue import Key
 from vlm_operator.controller.sources import ModelSources
 from vlm_operator.errors import RenderError
@@ -56,19 +59,26 @@ class _Identity:
 
 
 class Reconciler:
-    """Visits VLMDeployments; holds nothing of them between visits."""
+    """Visits VLMDeployments; holds nothing of them between visits that another visit would not find again.
+
+    Decisions are made in one thread beside the event loop. More of them would be no faster, since they compute all the
+    time, and each would keep the loop waiting for its turn.
+    """
 
     def __init__(
         self,
         client: ClusterClient,
         snapshots: SnapshotCache,
         sources: ModelSources,
+        plans: KeptPlans,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
         self._snapshots = snapshots
         self._sources = sources
         self._clock = clock
+        self._plans = plans
+        self._decider = ThreadPoolExecutor(max_workers=1, thread_name_prefix="decide")
 
     async def visit(self, key: Key) -> float | None:
         """Bring one resource to what it asks for; return after how many seconds to look again, if so."""
@@ -80,14 +90,16 @@ class Reconciler:
         model = await self._sources.describe(document)
         snapshot, placement = await self._snapshots.read(), placement_of(document)
         ours = _owned(children, document)
-        decision = await asyncio.to_thread(
+        question = partial(
             decide,
             document,
             build_inventory(snapshot, key, placement),
             ours.get(kinds.DEPLOYMENT.name),
             free_blocks(snapshot, placement),
             model,
+            self._plans.plan,
         )
+        decision = await asyncio.get_running_loop().run_in_executor(self._decider, question)
         applied = await apply_children(self._client, document, decision, children)
         status = await self._report(document, decision, applied)
         await self._tell(document, decision, applied, ours)

@@ -13,6 +13,9 @@ from typing import Any, Literal
 
 from vlm_operator.cli.text import table as align
 
+FEWEST_ROWS = 5
+"""Rows of one GPU or model from which on they are summarised by themselves."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccuracyRow:
@@ -109,6 +112,19 @@ def summarise_group(rows: Sequence[AccuracyRow]) -> Summary:
     )
 
 
+def summarise_labels(rows: Sequence[AccuracyRow]) -> tuple[tuple[str, Summary], ...]:
+    """Return a summary for each GPU and each model with enough scored rows of one kind, where there are several."""
+    found: list[tuple[str, Summary]] = []
+    for label in ("gpu", "model"):
+        groups: dict[str, list[AccuracyRow]] = {}
+        for row in rows:
+            groups.setdefault(row.labels.get(label, ""), []).append(row)
+        large = [(name, group) for name, group in groups.items() if len(group) >= FEWEST_ROWS]
+        if len(groups) > 1:
+            found += [(name, summarise_group(group)) for name, group in sorted(large)]
+    return tuple(found)
+
+
 def to_text(rows: Sequence[AccuracyRow]) -> str:
     """Return the tables for a terminal: scored rows and summary by section, then what is not scored and why."""
     parts = [_section_text([row for row in rows if row.section == name]) for name in _sections(rows)]
@@ -119,7 +135,14 @@ def to_json(rows: Sequence[AccuracyRow]) -> str:
     """Return rows and summaries as one JSON document; errors are fractions."""
     document = {
         "rows": [_row_document(row) for row in rows],
-        "summary": [{name: getattr(s, name) for name in Summary.__slots__} for s in summarise(rows)],
+        "summary": [_summary_document(summary) for summary in summarise(rows)],
+        "by_label": [
+            {"label": name, **_summary_document(summary)}
+            for kind in summarise(rows)
+            for name, summary in summarise_labels(
+                [r for r in rows if r.scored and (r.section, r.quantity) == (kind.section, kind.quantity)]
+            )
+        ],
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
@@ -138,6 +161,7 @@ def _section_text(rows: Sequence[AccuracyRow]) -> str:
     for summary in summarise(rows):
         group = [row for row in rows if row.scored and row.quantity == summary.quantity]
         lines += ["", f"{summary.quantity}, {group[0].unit}", "", *_table(group), "", _summary_text(summary)]
+        lines += [f"  {name}: {_error_text(part)}" for name, part in summarise_labels(group)]
     others = [row for row in rows if not row.scored]
     if others:
         lines += ["", "not scored", ""]
@@ -172,7 +196,14 @@ def _number(value: float | None) -> str:
 
 def _summary_text(summary: Summary) -> str:
     contained = "no intervals" if summary.contained is None else f"{summary.contained * 100:.0f} % inside the interval"
-    return (
-        f"{summary.quantity}: {summary.rows} rows, median error {summary.median_error * 100:.1f} %, "
-        f"p90 {summary.p90_error * 100:.1f} %, most optimistic {summary.largest_optimism * 100:+.1f} %, {contained}"
-    )
+    optimistic = f"most optimistic {summary.largest_optimism * 100:+.1f} %"
+    return f"{summary.quantity}: {_error_text(summary)}, {optimistic}, {contained}"
+
+
+def _error_text(summary: Summary) -> str:
+    errors = f"median error {summary.median_error * 100:.1f} %, p90 {summary.p90_error * 100:.1f} %"
+    return f"{summary.rows} rows, {errors}"
+
+
+def _summary_document(summary: Summary) -> dict[str, Any]:
+    return {name: getattr(summary, name) for name in Summary.__slots__}

@@ -75,3 +75,23 @@ def test_other_rows_of_the_same_format_are_read_from_a_file(tmp_path: Path, caps
     assert main(["--section", "memory", "--benchmarks", str(file), "--output", "json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [row["id"] for row in document["rows"]] == ["mine"]
+
+
+def test_gpus_and_models_with_enough_rows_are_summarised_by_themselves() -> None:
+    rows = [
+        AccuracyRow(
+            id=str(number),
+            section="latency",
+            quantity="TTFT",
+            unit="ms",
+            source="a run",
+            predicted=110.0 if number % 2 else 100.0,
+            published=100.0,
+            labels={"gpu": "slow" if number % 2 else "fast", "model": "one"},
+        )
+        for number in range(10)
+    ]
+    found = to_text(rows)
+    assert "  fast: 5 rows, median error 0.0 %, p90 0.0 %" in found
+    assert "  slow: 5 rows, median error 10.0 %, p90 10.0 %" in found
+    assert "  one:" not in found

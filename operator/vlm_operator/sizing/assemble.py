@@ -1,10 +1,10 @@
 """The parts of a judged candidate put together into a ``Plan``. No decision is taken here; called by ``judge.py``."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from vlm_operator.sizing import latency
-from vlm_operator.sizing.fit import KV_RESERVE, MAX_UTILIZATION_PERCENT, MemoryFit
+from vlm_operator.sizing.fit import BATCHED_TOKENS, KV_RESERVE, MAX_UTILIZATION_PERCENT, MemoryFit
 from vlm_operator.sizing.plan import LatencyEstimate, LimitCheck, Percentiles, Plan, ServerFlags
 from vlm_operator.sizing.question import Candidate, Case, Question, Setting
 from vlm_operator.sizing.workload import LatencyMetric
@@ -106,11 +106,7 @@ def _reasons(candidate: Candidate, question: Question, setting: Setting, fit: Me
         reasons.append(f"a KV cache in {candidate.kv_cache_dtype} holds more requests, which makes the plan cheaper")
     if candidate.encoder_mode == "data" and asked.mm_encoder_tp_mode is None:
         reasons.append("each GPU encodes whole images, since the vision tower is small or cannot be split that way")
-    if fit.peak_requests < (1 + KV_RESERVE) * setting.running:
-        reasons.append(
-            f"the KV cache holds {fit.peak_requests} requests of the 99th percentile for {setting.running} that run: "
-            f"less than the usual reserve of {KV_RESERVE:.0%}, since nothing else fits"
-        )
+    reasons += [_step_reason(candidate, question, fit), _cache_reason(setting, fit), *_credit_reasons(question)]
     if asked.obeyed:
         reasons.append(f"as engine.extraArgs asks: {', '.join(asked.obeyed)}")
     if (asked.utilization_percent or 0) > MAX_UTILIZATION_PERCENT:
@@ -121,6 +117,34 @@ def _reasons(candidate: Candidate, question: Question, setting: Setting, fit: Me
     if asked.passed:
         reasons.append(f"passed on from engine.extraArgs: {' '.join(asked.passed)}")
     return (*reasons, _cap_reason(question))
+
+
+def _step_reason(candidate: Candidate, question: Question, fit: MemoryFit) -> str:
+    words = f"prompts are computed in chunks: a step takes at most {fit.max_num_batched_tokens:,} tokens"
+    if question.constraints.asked.max_num_batched_tokens is not None:
+        return words
+    if candidate.max_num_batched_tokens is not None:
+        return f"{words}, since larger steps miss a latency target or need more replicas"
+    if fit.max_num_batched_tokens < BATCHED_TOKENS[0]:
+        return f"{words}, since larger steps leave less memory to the KV cache"
+    return words
+
+
+def _cache_reason(setting: Setting, fit: MemoryFit) -> str:
+    held = f"the KV cache holds {fit.peak_requests} requests of the 99th percentile for {setting.running} that run"
+    if fit.peak_requests < (1 + KV_RESERVE) * setting.running:
+        return f"{held}: less than the usual reserve of {100 * KV_RESERVE:.0f} %, since nothing else fits"
+    return f"{held}: {100 * KV_RESERVE:.0f} % or more is kept in reserve"
+
+
+def _credit_reasons(question: Question) -> Iterator[str]:
+    """Say what is not computed twice."""
+    workload = question.workload
+    if workload.repeat_percent:
+        cache = f"a cache of {PROCESSOR_CACHE_GIB} GiB"
+        yield f"{workload.repeat_percent} % of the images come again: {cache} saves preparing and encoding them"
+    if workload.shared_prefix_tokens:
+        yield f"{workload.shared_prefix_tokens:,} tokens that begin every prompt are computed once"
 
 
 def _cap_reason(question: Question) -> str:

@@ -7,6 +7,7 @@ traffic, money.
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 from vlm_operator.sizing import latency
 from vlm_operator.sizing.assemble import assemble_latency, assemble_plan
@@ -108,6 +109,7 @@ def judge_replicas(
     fit, next_count = _fit(candidate, question, setting)
     if isinstance(fit, Rejection):
         return fit, next_count
+    case = replace(case, runner=case.runner.with_steps(fit.max_num_batched_tokens))
     late = _late(candidate, question, case, running)
     if late is not None:
         return late, replicas + 1 if running > 1 else None
@@ -168,7 +170,7 @@ def _fit_request(candidate: Candidate, question: Question, setting: Setting) -> 
         kv_cache_dtype=candidate.kv_cache_dtype,
         max_model_len=setting.max_model_len,
         max_num_seqs=setting.max_num_seqs,
-        max_num_batched_tokens=question.constraints.asked.max_num_batched_tokens or candidate.max_num_batched_tokens,
+        max_num_batched_tokens=_wanted_step(candidate, question),
         utilization_percent=question.constraints.asked.utilization_percent,
         images_per_prompt=question.workload.max_images_per_request,
         largest_image_tokens=question.demand.largest_image_tokens,
@@ -237,8 +239,11 @@ def _replica(candidate: Candidate, question: Question) -> latency.Replica:
         whole_images=candidate.encoder_mode == "data",
     )
     costs = latency.step_model(question.shape, layout, question.latency)
-    asked = question.constraints.asked.max_num_batched_tokens
-    return latency.Replica(costs=costs, max_num_batched_tokens=asked or BATCHED_TOKENS[0])
+    return latency.Replica(costs=costs, max_num_batched_tokens=_wanted_step(candidate, question) or BATCHED_TOKENS[0])
+
+
+def _wanted_step(candidate: Candidate, question: Question) -> int | None:
+    return question.constraints.asked.max_num_batched_tokens or candidate.max_num_batched_tokens
 
 
 def _request_works(question: Question) -> dict[int, latency.RequestWork]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from typing import Final
 
+from vlm_operator.sizing.fit import SMALLER_STEPS
 from vlm_operator.sizing.judge import judge_replicas, missed_target, reject
 from vlm_operator.sizing.plan import Plan, Rejection, rank
 from vlm_operator.sizing.question import Judged
@@ -20,10 +21,6 @@ Seeded = Callable[[], Randomness]
 
 MAX_TRIALS: Final = 10
 """Trials of one search; what is still untried then is not promised."""
-STEP_DIVISOR: Final = 4
-"""A smaller step is a quarter: between 8,192 and 2,048 tokens the latencies of a replica hardly differ."""
-LEAST_STEP: Final = 512
-"""Below it a GPU computes prompts so inefficiently that they queue."""
 STEP_REACH: Final = 0.5
 """A target that is missed by more than this share is beyond what smaller steps gain."""
 
@@ -51,7 +48,7 @@ def prove(fits: Sequence[Judged], seeded: Seeded, trials: int) -> tuple[Plan | N
         if late is None:
             return replace(plan, reasons=(*plan.reasons, tried.why)) if tried.why else plan, missed
         missed.append(late)
-        for place, more in enumerate((_smaller_steps(tried, late), _more_replicas(tried.fit))):
+        for place, more in enumerate((_smaller_steps(tried, late), _more_replicas(tried))):
             if more is not None:
                 heappush(queue, (rank(more.fit.plan), len(fits) + 2 * trial + place, more))
     return None, missed
@@ -67,35 +64,33 @@ def _missed(fit: Judged, plan: Plan) -> Rejection | None:
         return None
     target, words = late
     value = plan.latency.of(target.metric).at(target.percentile)
+    where = "1 replica" if plan.replicas == 1 else f"{plan.replicas} replicas"
     steps = f"steps of {plan.flags.max_num_batched_tokens:,} tokens"
-    message = f"{words} in simulated traffic on {plan.replicas} replicas with {steps}"
+    message = f"{words} in simulated traffic on {where} with {steps}"
     return reject(fit.candidate, "Latency", message, shortfall=value / target.seconds - 1)
 
 
 def _smaller_steps(tried: _Try, late: Rejection) -> _Try | None:
-    """Return the plan with smaller steps, None where they cannot be had or would not help.
-
-    While a prompt is computed every answer gets one token per step, so smaller steps shorten TPOT. They also make
-    short prompts wait less for long ones, until the GPU computes steps so small inefficiently.
-    """
+    """Return the plan with smaller steps, None where they cannot be had or would not help."""
     fit, larger = tried.fit, tried.larger
     worse = larger is not None and late.shortfall_fraction >= larger.shortfall_fraction
-    step = fit.plan.flags.max_num_batched_tokens // STEP_DIVISOR
+    step = next((step for step in SMALLER_STEPS if step < fit.plan.flags.max_num_batched_tokens), None)
     asked = fit.question.constraints.asked.max_num_batched_tokens
-    if late.reason != "Latency" or late.shortfall_fraction > STEP_REACH or worse or asked or step < LEAST_STEP:
+    if late.reason != "Latency" or late.shortfall_fraction > STEP_REACH or worse or asked or step is None:
         return None
     candidate = replace(fit.candidate, max_num_batched_tokens=step)
-    verdict, _ = judge_replicas(candidate, fit.question, fit.case, fit.plan.replicas)
+    case = replace(fit.case, runner=fit.case.runner.with_steps(step))
+    verdict, _ = judge_replicas(candidate, fit.question, case, fit.plan.replicas)
     if not isinstance(verdict, Judged):
         return None
-    why = f"steps of at most {step:,} tokens, since larger ones are late: {late.message.partition(': ')[2]}"
-    return _Try(fit=verdict, larger=late, why=why)
+    return _Try(fit=verdict, larger=late, why=f"larger steps are late: {late.message.partition(': ')[2]}")
 
 
-def _more_replicas(fit: Judged) -> _Try | None:
-    """Return the plan with more replicas and the largest steps, None where that is not allowed or helps nothing."""
-    if fit.candidate.max_num_batched_tokens is not None:  # asked when the largest steps were late
+def _more_replicas(tried: _Try) -> _Try | None:
+    """Return the plan with more replicas, None where that is not allowed or helps nothing."""
+    if tried.larger is not None:  # they were asked for when the larger steps were late
         return None
+    fit = tried.fit
     replicas = fit.plan.replicas + max(1, fit.plan.replicas // 4)
     most = fit.question.constraints.max_replicas
     room = fit.candidate.node.room_for(fit.candidate.tensor_parallel_size)

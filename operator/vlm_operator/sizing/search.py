@@ -6,12 +6,13 @@ would make a task fit is asked in ``advice.py``. Deterministic: ties are broken 
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from vlm_operator.catalogue.types import LatencyCalibration, MemoryCalibration
 from vlm_operator.sizing.demand import Demand, context_length, measure_demand
+from vlm_operator.sizing.fit import SMALLER_STEPS
 from vlm_operator.sizing.inventory import GpuKind, Inventory, NodeShape
 from vlm_operator.sizing.judge import judge
 from vlm_operator.sizing.plan import Alternative, EncoderParallelMode, NoFit, Plan, Rejection, rank
@@ -80,7 +81,10 @@ def search(task: Task, seeded: Seeded | None = None, trials: int = MAX_TRIALS) -
         rejections += missed
     rejections.sort(key=_nearness)
     if best is not None:
-        return replace(best, alternatives=_alternatives(best, [fit.plan for fit in fits], rejections))
+        plans = [fit.plan for fit in fits]
+        first, *others = best.reasons
+        reasons = (first, *_capacity_words(best, plans), *others)
+        return replace(best, reasons=reasons, alternatives=_alternatives(best, plans, rejections))
     return _no_fit(task.models[0], rejections)
 
 
@@ -213,7 +217,7 @@ def _best_layout(node: NodeShape, size: int, questions: Sequence[Question]) -> J
                 candidate = Candidate(
                     node=node, tensor_parallel_size=size, encoder_mode=mode, kv_cache_dtype=kv_cache_dtype
                 )
-                verdict = judge(candidate, question)
+                verdict = _best_step(candidate, question)
                 if isinstance(verdict, Rejection):
                     misses.append(verdict)
                 elif best is None or _beats(verdict.plan, best.plan):
@@ -221,6 +225,24 @@ def _best_layout(node: NodeShape, size: int, questions: Sequence[Question]) -> J
             if best is not None and best.plan.replicas == question.constraints.min_replicas:
                 return best
     return best or min(misses, key=_nearness)
+
+
+def _best_step(candidate: Candidate, question: Question) -> Judged | Rejection:
+    """Return the verdict with the largest steps, or with smaller ones where they keep TPOT with fewer replicas."""
+    best = judge(candidate, question)
+    constraints = question.constraints
+    paced = any(target.metric != "ttft" for target in constraints.latency_targets)
+    if not paced or constraints.asked.max_num_batched_tokens is not None:
+        return best
+    for step in SMALLER_STEPS:
+        if isinstance(best, Judged) and best.plan.replicas == constraints.min_replicas:
+            break
+        if isinstance(best, Rejection) and best.reason != "Latency":
+            break
+        smaller = judge(replace(candidate, max_num_batched_tokens=step), question)
+        if isinstance(smaller, Judged) and (isinstance(best, Rejection) or smaller.plan.replicas < best.plan.replicas):
+            best = smaller
+    return best
 
 
 def _beats(plan: Plan, best: Plan) -> bool:
@@ -245,6 +267,20 @@ def _encoder_modes(question: Question, size: int) -> tuple[EncoderParallelMode, 
 
 def _nearness(rejection: Rejection) -> tuple[float, int, str]:
     return rejection.shortfall_fraction, rejection.gpus_per_replica, rejection.gpu
+
+
+def _capacity_words(best: Plan, plans: Sequence[Plan]) -> Iterator[str]:
+    """Say what a replica serves for its price, and what one of the next GPU kind in price would."""
+    other = next((plan for plan in plans if plan.gpu.id != best.gpu.id and rank(plan) > rank(best)), None)
+    if other is None or not best.hourly_cents or not other.hourly_cents:
+        return
+    served = [
+        f"{plan.latency.requests_per_minute_per_replica:,.0f} requests a minute for "
+        f"${plan.hourly_cents / plan.replicas / 100:.2f}/h on {plan.gpus_per_replica} × {plan.gpu.display_name}"
+        for plan in (best, other)
+        if plan.hourly_cents is not None
+    ]
+    yield f"a replica serves {served[0]}; {served[1]}"
 
 
 def _alternatives(best: Plan, plans: Sequence[Plan], rejections: Sequence[Rejection]) -> tuple[Alternative, ...]:

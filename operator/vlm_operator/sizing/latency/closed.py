@@ -27,6 +27,12 @@ class Replica:
             found = self._alone[work] = preprocess_seconds(self, work), engine
         return found
 
+    def with_steps(self, max_num_batched_tokens: int) -> "Replica":
+        """Return the replica with steps of this size."""
+        if max_num_batched_tokens == self.max_num_batched_tokens:
+            return self
+        return Replica(costs=self.costs, max_num_batched_tokens=max_num_batched_tokens)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RequestWork:

@@ -178,8 +178,8 @@ def test_heads_of_an_audio_encoder_must_divide(size: int, rules: set[str]) -> No
 
 
 def test_letters_and_words_of_nemotron_name_the_same_layers() -> None:
-    tower = {"hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 8, "intermediate_size": 512}
-    base = {"projector_hidden_size": 512, "vit_hidden_size": 256, "vision_config": tower}
+    tower = {"args": {"model": "vit_small_patch16_224"}}
+    base = {"projector_hidden_size": 512, "vit_hidden_size": 384, "vision_config": tower}
     words = ["mamba", "mlp", "mamba", "attention", "mamba", "moe"]
     spelled = [
         _read("NemotronH_Omni_Reasoning_V3", {**base, "llm_config": {**NEMOTRON, **layers}})

@@ -36,6 +36,15 @@ _PHI4_AUDIO_SIZES: Final[Mapping[str, int]] = {
 }
 _KEYE_PACKED_POSITIONS: Final = 32_768
 _RADIO_TOKENS: Final = 10
+_VITS: Final[Mapping[str, tuple[int, int, int, int]]] = {
+    "vit_small_patch16_224": (384, 12, 6, 1536),
+    "vit_base_patch16_224": (768, 12, 12, 3072),
+    "vit_large_patch16_224": (1024, 24, 16, 4096),
+    "vit_huge_patch16_224": (1280, 32, 16, 5120),
+    "vit_so400m_patch16_224": (1152, 27, 16, 4304),
+}
+"""Width, layers, heads and MLP width of the ViTs that C-RADIO may be (``transformers_utils/configs/radio.py``)."""
+
 _OVIS_INDICATORS: Final = 5
 _OVIS2_5_INDICATORS: Final = 4
 
@@ -176,18 +185,29 @@ def _radio_row(config: Mapping[str, Any]) -> int:
 
 
 def _radio(config: Mapping[str, Any], projector: tuple[Weight, ...], out: int) -> VisionShape:
-    """Build C-RADIO: a ViT-H on InternViT's layers with positions for its largest image and ten extra tokens."""
+    """Build C-RADIO: a ViT on InternViT's layers with positions for its largest image and ten extra tokens.
+
+    The file names the ViT; frames that are taken together have an embedding of patches of their own.
+
+    Raises:
+        ValueError: It names an unknown ViT.
+    """
     vision = vision_config(config)
-    width = number(vision, "hidden_size", number(config, "vit_hidden_size", 1280))
-    patch = number(config, "patch_size", 16)
-    layer = Layer(hidden=width, intermediate=number(vision, "intermediate_size", 4 * width), norms=4 * width)
-    side = number(vision, "max_img_size", 2048) // patch
+    arguments = vision.get("args") or {}
+    name = arguments.get("model", "vit_huge_patch16_224")
+    if name not in _VITS:
+        message = f"vision_config.args.model {name}, which is no known tower"
+        raise ValueError(message)
+    width, layers, heads, wide = _VITS[name]
+    patch, frames = number(config, "patch_size", 16), number(vision, "video_temporal_patch_size", 1)
+    layer = Layer(hidden=width, intermediate=wide, norms=4 * width)
+    side = number(arguments, "cpe_max_size", number(vision, "max_img_size", 2048)) // patch
     weights = (
         tower("patch_generator.embedder", 3 * patch**2, width),
+        *((tower("patch_generator.video_embedder", 3 * frames * patch**2, width),) if frames > 1 else ()),
         tower_table((side**2 + _RADIO_TOKENS) * width),
         *projector,
     )
-    layers, heads = number(vision, "num_hidden_layers", 32), number(vision, "num_attention_heads", 16)
     return shape(layer, layers, weights, heads=heads, patch=patch, out=out, merge=2, odd_heads="replicate_attention")
 
 

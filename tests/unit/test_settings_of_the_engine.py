@@ -77,3 +77,11 @@ def test_a_merge_size_that_the_pixels_do_not_follow_is_refused() -> None:
     rule = bind(MISTRAL3, {}, {"spatial_merge_size": 1})
     assert isinstance(rule, TokenRefusal)
     assert rule.reason == "SettingMismatch"
+
+
+def test_a_tile_limit_that_the_processor_cannot_read_is_refused() -> None:
+    config = {"vision_config": {"model_type": "siglip_vision_model", "image_size": 384, "patch_size": 14}}
+    for ratio, refused in [("anyres", True), ("anyres_max_4", False)]:
+        rule = bind(("LlavaOnevisionForConditionalGeneration", config, {"vision_aspect_ratio": ratio}), {})
+        assert isinstance(rule, TokenRefusal) == refused
+        assert not isinstance(rule, TokenRefusal) or rule.reason == "StartupFails"

@@ -23,6 +23,8 @@ _MOST_CANVASES: Final = 1000
 """The engine tries all of them on each image, so more are of no use."""
 _ONEVISION_TILES: Final = 9
 """The model scales down to as many tiles whatever the configuration says."""
+_ONEVISION_RATIO: Final = "anyres_max_9"
+"""The processor's default: how it names its limit on tiles."""
 _ONEVISION_DUMMY: Final = (1153, 944)
 """The engine states this size instead of searching for the largest image."""
 
@@ -68,6 +70,7 @@ def build_granite4_vision(source: reading.Source) -> ImageRule:
 
 def build_llava_onevision(source: reading.Source) -> ImageRule:
     """Bind LLaVA-OneVision's rule: LLaVA-NeXT's, with more than about nine tiles scaled down."""
+    _check_ratio(source)
     shape = _read_shape(source, _ONEVISION)._replace(counted_tiles=_ONEVISION_TILES, model_tiles=_ONEVISION_TILES)
     ignored = ("hf_overrides.vision_aspect_ratio",) if "vision_aspect_ratio" in source.settings.hf_overrides else ()
     return Anyres(
@@ -77,6 +80,17 @@ def build_llava_onevision(source: reading.Source) -> ImageRule:
         dummy_size=_ONEVISION_DUMMY,
         ignored_settings=ignored,
     )
+
+
+def _check_ratio(source: reading.Source) -> None:
+    """Refuse a ``vision_aspect_ratio`` of the processor that ends in no number: no image gets through it."""
+    ratio = source.processor.get("vision_aspect_ratio", _ONEVISION_RATIO)
+    if not str(ratio).strip(_ONEVISION_RATIO.rstrip("9")).isdigit():
+        raise reading.Refused(
+            "StartupFails",
+            f"{source.model_id or 'the model'}: the processor's vision_aspect_ratio is {ratio!r}, and it reads the "
+            f"number of tiles at its end, so that the server would not start; it must be like {_ONEVISION_RATIO}",
+        )
 
 
 def build_bee(source: reading.Source) -> ImageRule:

@@ -183,9 +183,9 @@ def _choose(width: int, height: int, shape: CoveringShape) -> tuple[int, int]:
     """Return (columns, rows). No grid covers more than its tiles' area, so most need not be tried."""
     area, tile_area = width * height, shape.tile_size**2
     groups = grids_by_count(shape.max_tiles)
-    enough = next(
-        (count for count in range(1, len(groups) + 1) if count * tile_area / area > shape.threshold), len(groups) + 1
-    )
+    enough = 1
+    while enough <= len(groups) and enough * tile_area / area <= shape.threshold:
+        enough += 1
     most, best = 0.0, (1, 1)
     for group in groups[enough - 1 :]:
         cover, grid = _best_cover(width, height, group, shape.tile_size, most)
@@ -209,14 +209,15 @@ def _best_cover(
 
     In a tile a cell has at most the share of its area that its short side is of its long one.
     """
-    area, tile_area = width * height, tile_size * tile_size
+    area = width * height
+    tiles_area = group[0][0] * group[0][1] * tile_size * tile_size
     most, best = -1.0, group[0]
     floor = at_least * area * (1 - 1e-9)
     for columns, rows in group:
         wide, high = width // columns, height // rows
-        if wide and high:
-            bound = columns * rows * tile_area / floor if floor else math.inf
-            if (width - (columns - 1) * wide) / high * bound < 1 or (height - (rows - 1) * high) / wide * bound < 1:
+        if floor and wide and high:
+            widest, highest = width - (columns - 1) * wide, height - (rows - 1) * high
+            if tiles_area * widest < floor * high or tiles_area * highest < floor * wide:
                 continue
         covered = _covered(width, height, columns, rows, tile_size)
         if covered > most:

@@ -238,6 +238,11 @@ def test_objects_of_two_files_are_paired_by_name(tmp_path: Path, capsys: pytest.
     assert [item["left"]["name"] for item in items] == ["one", "two"]
 
 
+def test_standard_input_cannot_be_both_sides(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "-", "-"]) == 2
+    assert "once only" in capsys.readouterr().err
+
+
 def test_csv_parses_back_to_the_points_of_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ("sweep", "-f", write(tmp_path), "--over", "max-pixels=401408,1003520,gpu,tp", "--output")
     points = json.loads(answer(capsys, *command, "json"))["points"]

@@ -18,6 +18,8 @@ from vlm_operator.sizing.plan import NoFit
 def run_compare(arguments: argparse.Namespace) -> int:
     """Print each object of one file beside its like of the other; 1 if any of them does not fit."""
     files = (arguments.left, arguments.right)
+    if files == ("-", "-"):
+        raise InputError([Problem(path="", message="standard input can be read once only; name a file for one side")])
     left, right = (
         plan_file(file, arguments.inventory, arguments.model_dir, simulate=arguments.simulate) for file in files
     )

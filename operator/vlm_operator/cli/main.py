@@ -125,7 +125,7 @@ def _add_choices(commands: _Commands) -> None:
     _add_simulation(compare)
     _add_output(compare)
     sweep = _command(
-        commands, "sweep", "plan with every GPU and cap on images, and show which are worth their price",
+        commands, "sweep", "show which GPUs and caps on images are worth their price",
         "sweep_command", "run_sweep",
     )  # fmt: skip
     _add_file(sweep)

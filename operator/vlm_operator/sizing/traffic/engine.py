@@ -267,8 +267,9 @@ class Engine:
         count = len(self.decoding)
         if not count:
             return
-        first = self.costs.batch(count, count) + self.costs.decode_attention(count, self._context)
-        growth = self.costs.decode_attention(count, self._context + count) + self.costs.batch(count, count) - first
+        attention = self.costs.decode_attention(count, self._context)
+        growth = self.costs.decode_attention(count, self._context + count) - attention
+        first = self.costs.batch(count, count) + attention
         steps = self._ends[0][0] - self._step
         if until < inf:
             steps = min(steps, _steps_within(max(until - self.now, 0.0), first, growth))

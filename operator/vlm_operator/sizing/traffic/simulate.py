@@ -65,8 +65,8 @@ def simulate(run: TrafficRun, costs: RequestSeconds, generator: Randomness) -> T
     engine = Engine(run.limits, costs, run.mix.shared_prefix_tokens)
     source = _Source(run, costs, generator)
     while True:
-        for request in source.ready_by(engine.now):
-            engine.waiting.append(request)
+        if source.next_ready <= engine.now:
+            engine.waiting.extend(source.ready_by(engine.now))
         if engine.idle:
             if source.next_ready == inf:
                 break

@@ -252,6 +252,13 @@ def test_every_plan_lies_within_the_picture_and_the_frontier_is_numbered_by_pric
         assert [x for _, x in numbered] == sorted(x for _, x in numbered)
 
 
+def test_plans_that_all_see_the_same_are_no_choice_of_pixels() -> None:
+    plans = some_plans()[:3]
+    choices = replace(a_sheet().choices, plans=plans, frontier=find_frontier(plans))
+    assert pixels_picture(choices) is None
+    assert latency_picture(choices) is not None
+
+
 def test_a_histogram_of_many_token_counts_keeps_all_of_the_images() -> None:
     images = [
         ImageShare(width=n, height=n, share=1, tokens=n * n, prompt_tokens=n * n, resized=None, tiles=None)

@@ -93,8 +93,8 @@ def latency_picture(choices: Choices) -> Picture | None:
 
 
 def pixels_picture(choices: Choices) -> Picture | None:
-    """Return price against pixels; None where no setting of the model changes these, or no plan has a price."""
-    if not choices.frontier.cost_pixels:
+    """Return price against pixels; None where all plans see as many: no setting changes them, or none was tried."""
+    if not choices.frontier.cost_pixels or len({kept_pixels(plan) for plan in choices.plans}) == 1:
         return None
     quantity = _Quantity(
         title="pixels seen of the mean image", words=megapixels, of=lambda plan: kept_pixels(plan) or 0.0

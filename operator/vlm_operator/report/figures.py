@@ -5,7 +5,7 @@ from typing import Final
 
 from vlm_operator.sizing.memory import MemoryBreakdown
 from vlm_operator.sizing.plan import Plan
-from vlm_operator.sizing.workload import LatencyTarget, Workload
+from vlm_operator.sizing.workload import LatencyTarget
 from vlm_operator.units import GIB
 
 EVIDENCE_WORDS: Final[Mapping[str, str]] = {
@@ -57,15 +57,6 @@ def metric_words(target: LatencyTarget) -> str:
     """Return the latency of a target such as ``TTFT p95``."""
     names = {"ttft": "TTFT", "tpot": "TPOT", "request_latency": "request"}
     return f"{names[target.metric]} p{target.percentile}"
-
-
-def cents_per_thousand_images(plan: Plan, workload: Workload) -> float | None:
-    """Return the price of 1,000 images at the declared rate; None where the rate or the price is unknown."""
-    if plan.hourly_cents is None or not workload.requests_per_minute:
-        return None
-    counts = workload.images_per_request
-    images = sum(entry.count * entry.weight for entry in counts) / sum(entry.weight for entry in counts)
-    return plan.hourly_cents / (workload.requests_per_minute * 60 * images) * 1000 if images else None
 
 
 def tenths_that_sum(memory: MemoryBreakdown) -> Mapping[str, int]:

@@ -9,7 +9,6 @@ from vlm_operator.report.charts import histogram, scatter, strips
 from vlm_operator.report.choices import Choices, Picture, latency_picture, pixels_picture
 from vlm_operator.report.figures import (
     EVIDENCE_WORDS,
-    cents_per_thousand_images,
     count,
     gpu_words,
     megapixels,
@@ -126,7 +125,7 @@ def _promise(plan: Plan, target: LatencyTarget) -> str:
 def _figures(plan: Plan, sheet: Sheet) -> list[dict[str, str]]:
     choices, cents = sheet.choices, plan.hourly_cents
     month = f"about ${cents / 100 * HOURS_A_MONTH:,.0f} a month of {HOURS_A_MONTH} h" if cents is not None else ""
-    images = cents_per_thousand_images(plan, sheet.workload)
+    images = plan.cents_per_thousand_images
     headroom = plan.memory.parts[-1]
     found = [
         {"name": "Price", "value": money(cents), "note": f"{month}; {plan.gpu.price_note or 'as given'}".lstrip("; ")},

@@ -1,14 +1,18 @@
 """Latency of a request without a simulation: closed formulas over ``StepModel`` for a steady closed loop.
 
 They prune candidates; the distribution under a declared traffic is the simulation's (``sizing.traffic``). Where they
-stop being true: arrivals in bursts, prompts that queue for the batch, a KV cache that is full.
+stop being true: arrivals in bursts, a KV cache that is full.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import sqrt
+from typing import Final
 
 from vlm_operator.sizing.latency.step import StepModel
+
+RIDERS: Final = 64
+"""Decoded tokens beside a chunk over which their mean cost is taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,14 +21,19 @@ class Replica:
 
     costs: StepModel
     max_num_batched_tokens: int = 8192
-    _alone: dict["RequestWork", tuple[float, float]] = field(default_factory=dict, repr=False, compare=False)
+    _alone: dict["RequestWork", tuple[float, float, float]] = field(default_factory=dict, repr=False, compare=False)
 
-    def alone(self, work: "RequestWork") -> tuple[float, float]:
-        """Return the seconds that ``work`` takes on the CPU and then in the engine before its first token, alone."""
+    def alone(self, work: "RequestWork") -> tuple[float, float, float]:
+        """Return the seconds that ``work`` takes on the CPU and then in the engine before its first token, alone.
+
+        The third figure is what each token decoded beside a chunk of its prompt adds to that step, attention apart.
+        """
         found = self._alone.get(work)
         if found is None:
             engine = encode_seconds(self, work) + prefill_seconds(self, work)
-            found = self._alone[work] = preprocess_seconds(self, work), engine
+            chunk = min(work.prompt_tokens, self.max_num_batched_tokens)
+            row = (self.costs.batch(chunk + RIDERS, RIDERS) - self.costs.batch(chunk, 0)) / RIDERS
+            found = self._alone[work] = preprocess_seconds(self, work), engine, row
         return found
 
     def with_steps(self, max_num_batched_tokens: int) -> "Replica":
@@ -89,9 +98,12 @@ def prefill_seconds(replica: Replica, work: RequestWork) -> float:
 
 def decode_step_seconds(replica: Replica, typical: RequestWork, concurrency: int) -> float:
     """Return the time of one decode step over ``concurrency`` requests, each half-way through its output."""
+    return replica.costs.batch(concurrency, concurrency) + _attention_seconds(replica, typical, concurrency)
+
+
+def _attention_seconds(replica: Replica, typical: RequestWork, concurrency: int) -> float:
     context = concurrency * (typical.prompt_tokens + typical.output_tokens / 2)
-    costs = replica.costs
-    return costs.batch(concurrency, concurrency) + costs.decode_attention(concurrency, context)
+    return replica.costs.decode_attention(concurrency, context)
 
 
 def request_seconds(replica: Replica, work: RequestWork, typical: RequestWork, concurrency: int) -> RequestSeconds:
@@ -100,7 +112,8 @@ def request_seconds(replica: Replica, work: RequestWork, typical: RequestWork, c
     On arrival half of a foreign prompt is in its way on average; where prompts queue, it waits as long as they do.
     """
     wait, tpot = _pace(replica, typical, concurrency) if concurrency > 1 else (0.0, 0.0)
-    ttft = sum(replica.alone(work)) + wait
+    prepare, prompt, _ = replica.alone(work)
+    ttft = prepare + prompt + wait
     tpot = tpot or decode_step_seconds(replica, typical, 1)
     return RequestSeconds(ttft=ttft, tpot=tpot, total=ttft + max(work.output_tokens - 1, 0) * tpot)
 
@@ -114,29 +127,19 @@ def _pace(replica: Replica, typical: RequestWork, concurrency: int) -> tuple[flo
     more chunks than tokens would fall into it, every step carries a chunk, and prompts queue.
     """
     others, tokens = concurrency - 1, max(typical.output_tokens, 1)
-    prepare, prompt = replica.alone(typical)
+    prepare, prompt, row = replica.alone(typical)
     chunks = max(1, -(-typical.prompt_tokens // replica.max_num_batched_tokens))
+    step = decode_step_seconds(replica, typical, concurrency)
+    riding = _attention_seconds(replica, typical, concurrency) + concurrency * row
     first = prepare + 1.5 * prompt
-    writers, writing = concurrency, 0.0
-    for _ in range(2):  # first as if all were writing, then with those that are
-        step, riding = _step_and_ride(replica, typical, writers)
-        waited = others * max(0.0, prompt - chunks * (step - riding))
-        excess = first - tokens * step - waited
-        writing = (sqrt(excess * excess + 4 * tokens * step * first) - excess) / 2
-        writers = max(1, round(concurrency * writing / (first + writing)))
+    waited = others * max(0.0, prompt - chunks * (step - riding))
+    excess = first - tokens * step - waited
+    writing = (sqrt(excess * excess + 4 * tokens * step * first) - excess) / 2
     if others * chunks * writing <= tokens * (first + writing):
         return prompt / 2, writing / tokens
-    _, riding = _step_and_ride(replica, typical, max(1, min(concurrency, round(tokens / chunks))))
-    mixed = prompt / chunks + riding
+    writers = max(1, min(concurrency, round(tokens / chunks)))
+    mixed = prompt / chunks + _attention_seconds(replica, typical, writers) + writers * row
     return max(prompt / 2, (concurrency * chunks - tokens) * mixed - prepare - prompt), mixed
-
-
-def _step_and_ride(replica: Replica, typical: RequestWork, writers: int) -> tuple[float, float]:
-    """Return the time of a step that only decodes for ``writers`` answers, and what they add to one with a chunk."""
-    costs, chunk = replica.costs, min(typical.prompt_tokens, replica.max_num_batched_tokens)
-    step = decode_step_seconds(replica, typical, writers)
-    rows = costs.batch(chunk + writers, writers) - costs.batch(chunk, 0)
-    return step, step - costs.batch(writers, writers) + rows
 
 
 def requests_per_minute(replica: Replica, typical: RequestWork, concurrency: int) -> float:

@@ -6,6 +6,7 @@ import pytest
 
 from vlm_operator.catalogue.load import find_model, model_ids
 from vlm_operator.catalogue.types import ModelCard
+from vlm_operator.hub.mistral import config_of_params
 from vlm_operator.sizing.legality import check_tensor_parallel
 from vlm_operator.sizing.shape import (
     ARCHITECTURES,
@@ -188,6 +189,17 @@ def test_letters_and_words_of_nemotron_name_the_same_layers() -> None:
     assert spelled[0] == spelled[1]
     assert count_parameters(spelled[0]).experts == 16 * 2 * 1024 * 256
     assert [layers.layers for layers in spelled[0].text.kv_layers] == [3, 1]
+
+
+def test_mistrals_own_file_states_fp8_in_its_own_words() -> None:
+    params = _card("mistralai/Pixtral-12B-2409").config["_mistral_params"]
+    plain = config_of_params(params)
+    stored = config_of_params({**params, "quantization": {"qformat_weight": "fp8_e4m3", "qscheme_act": "TENSOR"}})
+    assert plain is not None
+    assert stored is not None
+    whole, small = (weights_per_rank(_read("PixtralForConditionalGeneration", found), 1) for found in (plain, stored))
+    assert small.mlp / whole.mlp == pytest.approx(0.5, rel=1e-4)
+    assert (small.encoder, small.embedding) == (whole.encoder, whole.embedding)
 
 
 def test_mistrals_own_file_and_its_conversion_hold_the_same_pixtral() -> None:

@@ -37,5 +37,17 @@ def config_of_params(params: Mapping[str, Any]) -> dict[str, Any] | None:
     }
     quantisation = text.pop("quantization", None)
     if quantisation:
-        config["quantization_config"] = quantisation
+        config["quantization_config"] = _quantisation(quantisation)
     return config
+
+
+def _quantisation(stated: Any) -> Any:
+    """Return how the matrices are stored in the words of config.json; the engine never stores a tower smaller."""
+    if not isinstance(stated, Mapping) or stated.get("qformat_weight") != "fp8_e4m3":
+        return stated
+    dynamic = stated.get("qscheme_act") == "NO_SCALES"
+    return {
+        "quant_method": "fp8",
+        "activation_scheme": "dynamic" if dynamic else "static",
+        "modules_to_not_convert": ["vision_encoder", "multi_modal_projector"],
+    }

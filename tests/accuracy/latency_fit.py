@@ -103,6 +103,8 @@ def _matters(name: str, runs: Sequence[Run]) -> bool:
         return False
     if name == SERIAL:
         return any(run.note == SERIAL_RELEASE for run in runs)
+    if name.startswith("engines.80."):
+        return False
     if name.startswith("engines."):
         blackwell = name.split(".")[1] == "100"
         return any(run.system.startswith(("b", "gb")) is blackwell for run in runs)
@@ -163,7 +165,7 @@ def neighbours(figures: Figures, runs: Sequence[Run]) -> dict[str, float]:
         if name in FIXED or _matters(name, runs):
             continue
         if name.startswith("engines."):
-            other = "90" if name.split(".")[1] == "100" else "100"
+            other = "100" if name.split(".")[1] == "90" else "90"
             found[name] = figures[f"engines.{other}.{name.split('.')[2]}"]
         elif name.endswith(".fp4"):
             found[name] = figures[name.replace(".fp4", ".fp8")]

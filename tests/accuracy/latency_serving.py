@@ -24,8 +24,9 @@ from vlm_operator.sizing.tokens.types import ImageTokens
 
 FIRST_COMPILED = (0, 8)
 """The first release whose models are compiled: until then every norm, activation and rotary embedding was a kernel."""
-UNCOMPILED_LAYER = 95e-6
-"""What those kernels took per layer beside today's figure: 2.5 to 3.6 ms a token of 28 and 36 layers, 8 to 9 of 80."""
+UNCOMPILED_KERNELS = 6.9
+"""Fixed time of such a layer, in that of the GPU's own decode attention, which goes with its clock: 6.8 by the rows of
+A100 (137 us), 7.1 by those of A6000 (95 us)."""
 SLOW_PROCESSOR = 0.13
 """Seconds per megapixel of that time's image processors: what 3.8 megapixels took more than 0.2, less encoder and
 prompt; today's figure is in the catalogue."""
@@ -67,7 +68,9 @@ def _predict(
     ranks = int(counts.get("single_stream") or row.get("tp") or row.get("gpu_count") or 1)
     costs = step_model(model.shape, Layout(gpu=gpu, ranks=ranks), calibration)
     if _release(row) < FIRST_COMPILED:
-        costs = replace(costs, fixed=costs.fixed + costs.work.layers * UNCOMPILED_LAYER)
+        kernel = costs.speed.kernels.decode_attention_microseconds["bf16"] / 1e6
+        more = UNCOMPILED_KERNELS * kernel - costs.speed.layer_fixed("bf16", "auto")
+        costs = replace(costs, fixed=costs.fixed + costs.work.layers * max(0.0, more))
         prepared = costs.preprocess(work.megapixels, work.patches)
         late = max(0.0, SLOW_PROCESSOR * work.megapixels - prepared)
     else:

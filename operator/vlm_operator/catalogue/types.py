@@ -260,7 +260,8 @@ class Spread(_Entry):
 class EngineFigures(_Entry):
     """What differs between architectures in the engine's own steps; ``capability`` as in ``KernelSpeeds``.
 
-    ``prefill_step`` is on one GPU, ``prefill_doubling`` is added each time the ranks double.
+    ``prefill_step`` is on one GPU, ``prefill_doubling`` is added each time the ranks double. ``sustained_share`` is
+    what long work leaves of the rate that short measurements of products reach.
     """
 
     capability: int
@@ -268,6 +269,7 @@ class EngineFigures(_Entry):
     prefill_step: Figure
     prefill_doubling: Figure
     all_reduce_share: Figure
+    sustained_share: Figure
 
 
 class LatencyFigures(_Entry):

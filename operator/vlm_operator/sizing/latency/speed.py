@@ -171,18 +171,20 @@ def _speed_under(calibration: LatencyCalibration, gpu: GpuKind) -> GpuSpeed:
     if own is not None:
         evidence = "runs" if gpu.id in calibration.seen_in_runs else "kernels"
     kernels = own or min(calibration.kernels, key=lambda table: (abs(table.capability - wanted), table.gpu))
+    engine = min(calibration.engines, key=lambda engine: (abs(engine.capability - wanted), engine.capability))
+    sustained = engine.sustained_share.value
     return GpuSpeed(
         gpu=gpu,
         kernels=kernels,
-        engine=min(calibration.engines, key=lambda engine: (abs(engine.capability - wanted), engine.capability)),
+        engine=engine,
         calibration=calibration,
         evidence=evidence,
-        shares={name: _shares(table, name, calibration) for name, table in kernels.gemm.items()},
+        shares={name: _shares(table, name, calibration, sustained) for name, table in kernels.gemm.items()},
     )
 
 
 def _shares(
-    table: Mapping[int, float], name: TableName, calibration: LatencyCalibration
+    table: Mapping[int, float], name: TableName, calibration: LatencyCalibration, sustained: float
 ) -> tuple[tuple[int, float], ...]:
     """Return a table as it is in the engine.
 
@@ -191,7 +193,7 @@ def _shares(
     """
     best = max(share for rows, share in table.items() if rows <= GRAPH_ROWS)
     reading = calibration.reading_share[name].value / best
-    multiplying = calibration.multiplying_gain[name].value
+    multiplying = calibration.multiplying_gain[name].value * sustained
     return tuple(
         (rows, min(1.0, share * (reading if rows <= GRAPH_ROWS else multiplying)))
         for rows, share in sorted(table.items())

@@ -21,16 +21,19 @@ Seeded = Callable[[], Randomness]
 
 MAX_TRIALS: Final = 10
 """Trials of one search; what is still untried then is not promised."""
+LEAST_GAIN: Final = 0.9
+"""Replicas that leave more than this share of what a target was missed by are the wrong remedy."""
 STEP_REACH: Final = 0.5
 """A target that is missed by more than this share is beyond what smaller steps gain."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Try:
-    """A plan to be tried, and how the same plan with larger steps missed its targets."""
+    """A plan to be tried, and how the same plan with larger steps, or with fewer replicas, missed its targets."""
 
     fit: Judged
     larger: Rejection | None = None
+    fewer: Rejection | None = None
     why: str = ""
 
 
@@ -48,7 +51,7 @@ def prove(fits: Sequence[Judged], seeded: Seeded, trials: int) -> tuple[Plan | N
         if late is None:
             return replace(plan, reasons=(*plan.reasons, tried.why)) if tried.why else plan, missed
         missed.append(late)
-        for place, more in enumerate((_smaller_steps(tried, late), _more_replicas(tried))):
+        for place, more in enumerate((_smaller_steps(tried, late), _more_replicas(tried, late))):
             if more is not None:
                 heappush(queue, (rank(more.fit.plan), len(fits) + 2 * trial + place, more))
     return None, missed
@@ -86,9 +89,13 @@ def _smaller_steps(tried: _Try, late: Rejection) -> _Try | None:
     return _Try(fit=verdict, larger=late, why=f"larger steps are late: {late.message.partition(': ')[2]}")
 
 
-def _more_replicas(tried: _Try) -> _Try | None:
-    """Return the plan with more replicas, None where that is not allowed or helps nothing."""
+def _more_replicas(tried: _Try, late: Rejection) -> _Try | None:
+    """Return the plan with more replicas, None where that is not allowed or gains too little."""
     if tried.larger is not None:  # they were asked for when the larger steps were late
+        return None
+    fewer = tried.fewer
+    both_late = fewer is not None and late.reason == fewer.reason == "Latency"
+    if both_late and fewer and late.shortfall_fraction > LEAST_GAIN * fewer.shortfall_fraction:
         return None
     fit = tried.fit
     replicas = fit.plan.replicas + max(1, fit.plan.replicas // 4)
@@ -97,4 +104,4 @@ def _more_replicas(tried: _Try) -> _Try | None:
     if (most is not None and replicas > most) or (room is not None and replicas > room):
         return None
     verdict, _ = judge_replicas(fit.candidate, fit.question, fit.case, replicas)
-    return _Try(fit=verdict) if isinstance(verdict, Judged) else None
+    return _Try(fit=verdict, fewer=late) if isinstance(verdict, Judged) else None

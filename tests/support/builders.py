@@ -123,6 +123,7 @@ def make_plan(**changes: Any) -> Plan:
         binding_constraint="KV cache",
         reasons=("the cheapest that meets every objective",),
         alternatives=(make_alternative(),),
+        images_per_hour=7200.0,
     )
     return replace(plan, **changes)
 

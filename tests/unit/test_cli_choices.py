@@ -19,18 +19,9 @@ from vlm_operator.cli.main import main
 from vlm_operator.cli.output import COLUMNS, Style
 from vlm_operator.planning import catalogue_inventory
 from vlm_operator.sizing.plan import NoFit, Plan
-from vlm_operator.sizing.workload import ImageCount, ImageSize, LatencyTarget, Workload
+from vlm_operator.sizing.workload import LatencyTarget
 
 MODEL = "Qwen/Qwen2.5-VL-7B-Instruct"
-WORKLOAD = Workload(
-    image_sizes=(ImageSize(width=4032, height=3024),),
-    images_per_request=(ImageCount(count=1),),
-    prompt_tokens_p50=300,
-    prompt_tokens_max=900,
-    output_tokens_p50=150,
-    output_tokens_max=500,
-    requests_per_minute=60,
-)
 
 
 def write(folder: Path, name: str = "invoices", file: str = "a.yaml", **spec: Any) -> str:
@@ -56,7 +47,7 @@ def write(folder: Path, name: str = "invoices", file: str = "a.yaml", **spec: An
 
 
 def column(outcome: Plan | NoFit, title: str = "one", *targets: LatencyTarget) -> Column:
-    return Column(title=title, outcome=outcome, workload=WORKLOAD, targets=targets)
+    return Column(title=title, outcome=outcome, targets=targets)
 
 
 def answer(capsys: pytest.CaptureFixture[str], *command: str, status: int = 0) -> str:

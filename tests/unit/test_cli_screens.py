@@ -31,7 +31,6 @@ ASKED = Asked(
         LatencyTarget(metric="ttft", percentile=95, seconds=2.0),
         LatencyTarget(metric="tpot", percentile=95, seconds=0.02),
     ),
-    cents_per_thousand_images=10.0,
 )
 
 
@@ -73,7 +72,7 @@ def test_the_answer_comes_before_the_reasons() -> None:
     lines = plan_screen(a_plan(), ASKED, PLAIN)
     assert lines[0] == "invoices · Qwen/Qwen2.5-VL-7B-Instruct · vLLM 0.33.0"
     assert lines[2].startswith("✔ 2 replicas × 1 NVIDIA L40S")
-    assert "$1.72/h · $0.10 per 1,000 images" in lines[2] + lines[3]
+    assert "$1.72/h · $0.24 per 1,000 images" in lines[2] + lines[3]
 
 
 def test_no_line_is_wider_than_the_screen() -> None:
@@ -111,7 +110,7 @@ def test_colour_is_added_only_when_asked_for() -> None:
 
 def test_an_unknown_price_is_said_and_not_left_out() -> None:
     plan = a_plan(hourly_cents=None)
-    assert "price unknown" in screen_of(plan, dataclasses.replace(ASKED, cents_per_thousand_images=None))
+    assert "price unknown" in screen_of(plan)
 
 
 def test_control_characters_of_a_name_never_reach_the_terminal() -> None:

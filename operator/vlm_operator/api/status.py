@@ -140,10 +140,14 @@ class Estimate(ApiModel):
     """requestsPerMinutePerReplica is the rate that one replica sustains."""
     hourly_cost_cents: Count | None = None
     """hourlyCostCents is the price of all replicas per hour, absent where the price is unknown."""
+    cost_cents_per_thousand_images: LongCount | None = None
+    """costCentsPerThousandImages is the price of 1,000 images at the declared rate, rounded up; absent where the rate
+    or the price is unknown."""
     binding_constraint: Text | None = None
     """bindingConstraint is what would break first if the load grew."""
-    certainty: Text | None = None
-    """certainty is the weakest class of number that the estimate rests on."""
+    certainty: Literal["Measured", "Calibrated", "Datasheet", "Remembered"] | None = None
+    """certainty is the weakest class of number that the estimate rests on: this very plan was measured, its GPU was, or
+    only the GPU's datasheet is known; Remembered means that values of the model were not read from its files."""
 
 
 class AlternativeStatus(ApiModel):

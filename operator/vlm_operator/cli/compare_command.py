@@ -11,7 +11,7 @@ from vlm_operator.cli.output import COLUMNS, Style
 from vlm_operator.cli.plan_command import Answer, one_or_list, outcome_document, plan_file
 from vlm_operator.cli.text import fold, section
 from vlm_operator.errors import InputError, Problem
-from vlm_operator.planning import constraints_of, workload_of
+from vlm_operator.planning import constraints_of
 from vlm_operator.sizing.plan import NoFit
 
 
@@ -64,7 +64,6 @@ def _screen(pair: tuple[Answer, Answer], files: tuple[str, str], style: Style) -
         Column(
             title=called,
             outcome=answer.outcome,
-            workload=workload_of(answer.resource.spec),
             targets=constraints_of(answer.resource.spec).latency_targets,
         )
         for called, answer in zip(titles, pair, strict=True)

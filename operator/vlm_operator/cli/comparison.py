@@ -8,7 +8,6 @@ from typing import Any
 from vlm_operator.cli.output import COLUMNS, Style, clean
 from vlm_operator.cli.text import MARGIN, fold, section
 from vlm_operator.report.figures import (
-    cents_per_thousand_images,
     count,
     gpu_words,
     metric_words,
@@ -18,7 +17,7 @@ from vlm_operator.report.figures import (
 )
 from vlm_operator.sizing.frontier import TTFT_P95, latency_seconds
 from vlm_operator.sizing.plan import NoFit, Plan
-from vlm_operator.sizing.workload import LatencyTarget, Workload
+from vlm_operator.sizing.workload import LatencyTarget
 from vlm_operator.units import format_gib
 
 _NONE = "–"
@@ -34,11 +33,10 @@ _SHOWN = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One outcome: how it is called, what was asked, what came out."""
+    """One outcome: how it is called, what came out, which targets were asked for."""
 
     title: str
     outcome: Plan | NoFit
-    workload: Workload
     targets: Sequence[LatencyTarget] = field(default_factory=tuple)
 
 
@@ -69,7 +67,7 @@ def compare(columns: Sequence[Column]) -> tuple[Row, ...]:
             _words("price", columns, lambda plan: money(plan.hourly_cents)),
             numbers=tuple(None if isinstance(it.outcome, NoFit) else it.outcome.hourly_cents for it in columns),
         ),
-        _per_images(columns),
+        _figures("1,000 images", columns, lambda plan: plan.cents_per_thousand_images, lambda n: f"${n / 100:.2f}"),
         _figures("tokens of an image", columns, lambda plan: plan.tokens.image_p99, lambda n: f"p99 {n:,.0f}"),
         _words("cap", columns, lambda plan: f"{plan.cap_name} {plan.cap_value:,}" if plan.cap_value else "none"),
         _figures("largest request", columns, lambda plan: plan.tokens.request_max, lambda n: f"{n:,.0f} tokens"),
@@ -131,15 +129,6 @@ def _figures(
 ) -> Row:
     numbers = tuple(None if isinstance(column.outcome, NoFit) else figure(column.outcome) for column in columns)
     return Row(label=label, cells=tuple(_NONE if n is None else words(n) for n in numbers), numbers=numbers)
-
-
-def _per_images(columns: Sequence[Column]) -> Row:
-    numbers = tuple(
-        None if isinstance(column.outcome, NoFit) else cents_per_thousand_images(column.outcome, column.workload)
-        for column in columns
-    )
-    cells = tuple(_NONE if cents is None else f"${cents / 100:.2f}" for cents in numbers)
-    return Row(label="1,000 images", cells=cells, numbers=numbers)
 
 
 def _latency(target: LatencyTarget, columns: Sequence[Column]) -> Row:

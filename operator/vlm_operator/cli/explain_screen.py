@@ -1,13 +1,20 @@
 """The words for a live object: what its status says, the answer first."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from vlm_operator.cli.output import COLUMNS, Style
 from vlm_operator.cli.text import LABEL_WIDTH, MARGIN, fold, section
 from vlm_operator.cli.waterfall import waterfall
 from vlm_operator.sizing.memory import MemoryBreakdown, describe_part
 from vlm_operator.units import GIB, MIB, format_gib, parse_quantity
+
+_CERTAINTIES: Final = {
+    "Measured": "this very plan was measured",
+    "Calibrated": "by measurements of this GPU, not of this plan",
+    "Datasheet": "only the GPU's datasheet is known",
+    "Remembered": "values of the model were not read from its files",
+}
 
 
 def explain_screen(body: Mapping[str, Any], style: Style) -> list[str]:
@@ -109,11 +116,18 @@ def _expected(estimate: Mapping[str, Any]) -> list[str]:
         if key in estimate:
             figures = " · ".join(f"{p} {value:,} ms" for p, value in estimate[key].items())
             lines.append(f"{name:<8} {figures}")
+    if "costCentsPerThousandImages" in estimate:
+        lines.append(f"1,000 images cost ${estimate['costCentsPerThousandImages'] / 100:.2f} at the declared rate")
     if "bindingConstraint" in estimate:
         lines.append(f"breaks first as load grows: {estimate['bindingConstraint']}")
     if "certainty" in estimate:
-        lines.append(f"certainty: {estimate['certainty']}")
+        lines.append(f"certainty: {estimate['certainty']}{_means(estimate['certainty'])}")
     return lines
+
+
+def _means(certainty: str) -> str:
+    """Return what a word of the contract means; nothing for one of another release."""
+    return f", {_CERTAINTIES[certainty]}" if certainty in _CERTAINTIES else ""
 
 
 def _conditions(conditions: Sequence[Mapping[str, Any]], said: str) -> list[str]:

@@ -18,8 +18,7 @@ from vlm_operator.cli.no_fit_screen import no_fit_screen
 from vlm_operator.cli.plan_screen import Asked, plan_screen
 from vlm_operator.cli.what_if import changed_documents, plan_changed, twice_and_half, what_if_screen
 from vlm_operator.errors import InputError, Problem
-from vlm_operator.planning import constraints_of, plan_deployment, workload_of
-from vlm_operator.report.figures import cents_per_thousand_images
+from vlm_operator.planning import constraints_of, plan_deployment
 from vlm_operator.report.status_plan import no_fit_status, plan_status
 from vlm_operator.sizing.inventory import Inventory
 from vlm_operator.sizing.plan import NoFit, Plan
@@ -155,7 +154,6 @@ def _screen(answer: Answer, arguments: argparse.Namespace, style: output.Style) 
             answer.resource.spec, answer.inventory, outcome, answer.card, simulate=arguments.simulate
         ),
         targets=constraints_of(answer.resource.spec).latency_targets,
-        cents_per_thousand_images=cents_per_thousand_images(outcome, workload_of(answer.resource.spec)),
     )
     return plan_screen(outcome, asked, style)
 

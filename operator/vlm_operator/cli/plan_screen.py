@@ -28,7 +28,6 @@ class Asked:
     inventory: str = "catalogue"
     model_dir: str | None = None
     targets: Sequence[LatencyTarget] = field(default_factory=tuple)
-    cents_per_thousand_images: float | None = None
     what_if: Sequence[str] = ()
 
 
@@ -57,8 +56,8 @@ def _headline(plan: Plan, asked: Asked, style: Style) -> list[str]:
     title = clean(f"{asked.name} · {plan.model_id} · vLLM {plan.engine_version}")
     answer = f"{count(plan.replicas, 'replica')} × {plan.gpus_per_replica} {plan.gpu.display_name}"
     price = money(plan.hourly_cents)
-    if asked.cents_per_thousand_images is not None:
-        price += f" · ${asked.cents_per_thousand_images / 100:.2f} per 1,000 images"
+    if plan.cents_per_thousand_images is not None:
+        price += f" · ${plan.cents_per_thousand_images / 100:.2f} per 1,000 images"
     promises = [
         f"{metric_words(t)} {seconds(latency_seconds(plan, t))} (target {seconds(t.seconds)})" for t in asked.targets
     ]

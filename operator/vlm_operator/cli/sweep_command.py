@@ -10,7 +10,6 @@ from vlm_operator.cli.sweep import Subject, SweepPoint, choices_of, sweep, tried
 from vlm_operator.cli.sweep_rows import sweep_rows, to_csv
 from vlm_operator.cli.sweep_screen import sweep_screen
 from vlm_operator.errors import InputError, Problem
-from vlm_operator.planning import workload_of
 from vlm_operator.report.choices import Choices
 from vlm_operator.sizing.plan import Plan
 
@@ -43,10 +42,7 @@ def _sweep(answer: Answer, arguments: argparse.Namespace) -> tuple[Choices, tupl
 def _write_rows(
     answers: Sequence[Answer], swept: Sequence[tuple[Choices, tuple[SweepPoint, ...]]], arguments: argparse.Namespace
 ) -> None:
-    rows = [
-        sweep_rows(choices.name, points, choices.frontier, workload_of(answer.resource.spec))
-        for answer, (choices, points) in zip(answers, swept, strict=True)
-    ]
+    rows = [sweep_rows(choices.name, points, choices.frontier) for choices, points in swept]
     if arguments.output == "csv":
         output.write_text(to_csv([row for each in rows for row in each]))
         return

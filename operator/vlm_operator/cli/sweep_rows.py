@@ -7,22 +7,20 @@ from typing import Any
 
 from vlm_operator.cli.sweep import SweepPoint
 from vlm_operator.report.choices import identity
-from vlm_operator.report.figures import cents_per_thousand_images
 from vlm_operator.sizing.frontier import Frontier, kept_pixels
 from vlm_operator.sizing.plan import NoFit, Plan, Rejection
-from vlm_operator.sizing.workload import Workload
 
 _METRICS = (("ttft", "ttft"), ("tpot", "tpot"), ("requestLatency", "request"))
 
 
-def sweep_rows(name: str, points: Iterable[SweepPoint], frontier: Frontier, workload: Workload) -> list[dict[str, Any]]:
+def sweep_rows(name: str, points: Iterable[SweepPoint], frontier: Frontier) -> list[dict[str, Any]]:
     """Return one row for each point; every row has every key, None where a point has no such figure."""
     return [
         {
             "name": name,
             **_change(point),
             **_verdict(point),
-            **_figures(point.outcome if isinstance(point.outcome, Plan) else None, workload),
+            **_figures(point.outcome if isinstance(point.outcome, Plan) else None),
             "onCostLatencyFrontier": _is_on(point, frontier.cost_latency),
             "onCostPixelsFrontier": _is_on(point, frontier.cost_pixels),
         }
@@ -64,7 +62,7 @@ def _verdict(point: SweepPoint) -> dict[str, Any]:
     }
 
 
-def _figures(plan: Plan | None, workload: Workload) -> dict[str, Any]:
+def _figures(plan: Plan | None) -> dict[str, Any]:
     flags = plan.flags if plan else None
     figures: dict[str, Any] = {
         "model": plan and plan.model_id,
@@ -73,7 +71,7 @@ def _figures(plan: Plan | None, workload: Workload) -> dict[str, Any]:
         "replicas": plan and plan.replicas,
         "tensorParallelSize": flags and flags.tensor_parallel_size,
         "hourlyCostCents": plan and _rounded(plan.hourly_cents, 2),
-        "centsPerThousandImages": plan and _rounded(cents_per_thousand_images(plan, workload), 3),
+        "centsPerThousandImages": plan and _rounded(plan.cents_per_thousand_images, 3),
         "capName": (plan and plan.cap_name) or None,
         "capValue": plan and plan.cap_value,
         "keptPixelsPerImage": plan and _rounded(kept_pixels(plan), 0),

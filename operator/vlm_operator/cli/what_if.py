@@ -14,7 +14,7 @@ from vlm_operator.cli.comparison import Column, comparison_screen
 from vlm_operator.cli.output import COLUMNS, Style
 from vlm_operator.cli.text import fold
 from vlm_operator.errors import InputError, Problem
-from vlm_operator.planning import constraints_of, plan_deployment, workload_of
+from vlm_operator.planning import constraints_of, plan_deployment
 from vlm_operator.report.figures import runs_on, seconds
 from vlm_operator.sizing.inventory import Inventory
 from vlm_operator.sizing.plan import NoFit, Plan
@@ -72,9 +72,9 @@ def what_if_columns(
     resource: Resource, declared: Plan | NoFit, changed: Sequence[tuple[Change, Plan | NoFit]]
 ) -> list[Column]:
     """Return a column for what is declared and one for each change."""
-    workload, targets = workload_of(resource.spec), constraints_of(resource.spec).latency_targets
+    targets = constraints_of(resource.spec).latency_targets
     named = [("as declared", declared), *((str(change), outcome) for change, outcome in changed)]
-    return [Column(title=title, outcome=outcome, workload=workload, targets=targets) for title, outcome in named]
+    return [Column(title=title, outcome=outcome, targets=targets) for title, outcome in named]
 
 
 def what_if_screen(

@@ -19,6 +19,7 @@ HEADROOM: Final = "headroom"
 _MOST_ALTERNATIVES: Final = 5
 _MOST_SUGGESTIONS: Final = 16
 _UNKNOWN: Final = "-"
+_CERTAINTY_OF_EVIDENCE: Final = {"runs": "Calibrated", "kernels": "Calibrated", "datasheet": "Datasheet"}
 
 
 def plan_status(plan: Plan) -> dict[str, Any]:
@@ -154,11 +155,21 @@ def _estimate(plan: Plan) -> dict[str, Any]:
         "requestLatencyMilliseconds": _milliseconds(latency.request),
         "requestsPerMinutePerReplica": math.floor(latency.requests_per_minute_per_replica),
         "bindingConstraint": plan.binding_constraint,
-        "certainty": plan.certainty,
+        "certainty": certainty_word(plan),
     }
     if plan.hourly_cents is not None:
         estimate["hourlyCostCents"] = math.ceil(plan.hourly_cents)
+    if plan.cents_per_thousand_images is not None:
+        estimate["costCentsPerThousandImages"] = math.ceil(plan.cents_per_thousand_images)
     return estimate
+
+
+def certainty_word(plan: Plan) -> str:
+    """Return the weakest class of number that the plan rests on, as the contract calls it.
+
+    Before a plan has run no more can be said than that its GPU was measured, which is Calibrated.
+    """
+    return "Remembered" if plan.certainty == "remembered" else _CERTAINTY_OF_EVIDENCE[plan.latency.evidence]
 
 
 def _milliseconds(seconds: Percentiles) -> dict[str, int]:

@@ -93,6 +93,7 @@ def assemble_plan(
         certainty="remembered" if question.remembered else "estimated",
         binding_constraint="KV cache" if fit.largest_requests <= setting.max_num_seqs else "running sequences",
         reasons=_reasons(candidate, question, setting, fit),
+        images_per_hour=question.workload.images_per_hour,
     )
 
 

@@ -168,7 +168,11 @@ class ServerFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to run and what to expect of it; ``model_revision`` is the commit that it is for, where that is known."""
+    """What to run and what to expect of it.
+
+    ``hourly_cents`` is the price of all replicas; ``images_per_hour`` arrive at them, where the rate is declared.
+    ``model_revision`` is the commit that the plan is for, where that is known.
+    """
 
     model_id: str
     quantisation: str
@@ -195,6 +199,14 @@ class Plan:
     traffic: TrafficFigures | None = None
     alternatives: tuple[Alternative, ...] = ()
     model_revision: str = ""
+    images_per_hour: float | None = None
+
+    @property
+    def cents_per_thousand_images(self) -> float | None:
+        """The price of 1,000 images at the declared rate; None where the rate or the price is unknown."""
+        if self.hourly_cents is None or not self.images_per_hour:
+            return None
+        return self.hourly_cents / self.images_per_hour * 1000
 
 
 def rank(plan: Plan) -> tuple[bool, bool, float, int, str, int]:

@@ -50,6 +50,14 @@ class Workload:
         """The most images that one request carries."""
         return max(entry.count for entry in self.images_per_request)
 
+    @property
+    def images_per_hour(self) -> float | None:
+        """The mean number of images that arrive, over all replicas; None where the rate is not known."""
+        if self.requests_per_minute is None:
+            return None
+        weights = sum(entry.weight for entry in self.images_per_request)
+        return self.requests_per_minute * 60 * sum(e.count * e.weight for e in self.images_per_request) / weights
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyTarget:

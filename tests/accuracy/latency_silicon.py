@@ -2,7 +2,8 @@
 
 ``decoders``: every row with the figures of the catalogue. ``decoders, rows left out``: the half of the rows that the
 figures used here were not fitted to. ``decoders, GPU left out``: figures fitted without any run of the row's GPU, whose
-kernels and datasheet alone are known then. Other rows (``SILICON=FILE``) are compared in the first table only.
+kernels and datasheet alone are known then. Of other rows (``SILICON=FILE``) none was fitted to, so there is no second
+table.
 """
 
 import json
@@ -26,14 +27,13 @@ def silicon_rows(silicon: Path | None = None) -> Sequence[AccuracyRow]:
     runs = read_runs(silicon)
     calibration = latency_calibration()
     found = [row for run in runs for row in _compare(run, SECTION, calibration)]
-    if silicon is not None:
-        return found
     figures: Mapping[str, Mapping[str, float]] = json.loads(LEFT_OUT.read_text())
-    half = figures["half"]
-    fitted = set(every_second(scored(runs)))
-    for run in scored(runs):
-        if run not in fitted:
-            found += _compare(run, ROWS_LEFT_OUT, with_figures(calibration, half), serial_host=half[SERIAL])
+    if silicon is None:
+        half = figures["half"]
+        fitted = set(every_second(scored(runs)))
+        for run in scored(runs):
+            if run not in fitted:
+                found += _compare(run, ROWS_LEFT_OUT, with_figures(calibration, half), serial_host=half[SERIAL])
     for run in scored(runs):
         if run.system in figures:
             own = figures[run.system]

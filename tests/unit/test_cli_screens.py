@@ -13,6 +13,7 @@ from vlm_operator.cli.output import COLUMNS, Style
 from vlm_operator.cli.plan_screen import Asked, plan_screen
 from vlm_operator.cli.text import bar
 from vlm_operator.report.figures import seconds
+from vlm_operator.report.status_plan import plan_status
 from vlm_operator.sizing.memory import MemoryBreakdown
 from vlm_operator.sizing.plan import (
     LimitCheck,
@@ -177,6 +178,24 @@ def test_a_live_object_says_ready_first_and_that_the_status_is_stale() -> None:
     assert re.search(r"^ +weights +1\.0  █+ +computed +language model and its tables$", text, re.MULTILINE)
     assert "432,000 tokens of KV cache hold 67 of the largest requests at once" in text
     assert "8 CPU cores · 32.0 GiB of host memory · 2.0 GiB in /dev/shm" in text
+
+
+def explained(**changes: Any) -> str:
+    status = plan_status(a_plan(**changes))
+    return "\n".join(explain_screen({"metadata": {"name": "a"}, "status": status}, PLAIN))
+
+
+def test_a_live_object_says_what_1000_images_cost_and_how_sure_that_is() -> None:
+    text = explained()
+    assert "1,000 images cost $0.24 at the declared rate" in text
+    assert "certainty: Calibrated, by measurements of this GPU, not of this plan" in text
+    assert "certainty: Remembered, values of the model were not read" in explained(certainty="remembered")
+    assert "1,000 images" not in explained(images_per_hour=None)
+
+
+def test_a_word_of_another_release_is_told_as_it_is() -> None:
+    text = "\n".join(explain_screen({"status": {"estimate": {"certainty": "Guessed"}}}, PLAIN))
+    assert text.endswith("certainty: Guessed")
 
 
 def test_the_parts_of_another_release_are_explained_as_they_are_named() -> None:

@@ -5,9 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.builders import make_alternative, make_flags, make_gpu, make_memory, make_no_fit, make_plan
+from tests.support.builders import (
+    make_alternative,
+    make_flags,
+    make_gpu,
+    make_latency,
+    make_memory,
+    make_no_fit,
+    make_plan,
+    make_resource,
+)
 from tests.support.golden import assert_golden
 from vlm_operator.api.status import VLMDeploymentStatus
+from vlm_operator.planning import catalogue_inventory, plan_deployment
 from vlm_operator.report.status_plan import (
     canonical_digest,
     no_fit_status,
@@ -16,6 +26,8 @@ from vlm_operator.report.status_plan import (
     whole_mebibytes,
 )
 from vlm_operator.sizing.host import HostResources
+from vlm_operator.sizing.inventory import Certainty
+from vlm_operator.sizing.latency import Evidence
 from vlm_operator.sizing.memory import MemoryBreakdown, MemoryPart
 from vlm_operator.sizing.plan import Plan
 from vlm_operator.units import GIB, MIB
@@ -74,6 +86,55 @@ def test_an_unknown_price_is_absent_and_shown_as_a_dash() -> None:
     assert "hourlyCostCents" not in status["estimate"]
     assert "hourlyCostCents" not in status["alternatives"][0]
     assert status["summary"]["hourlyCost"] == "-"
+
+
+@pytest.mark.parametrize(
+    ("hourly_cents", "images_per_hour", "cents"),
+    [
+        (172.0, 7200.0, 24),
+        (70.0, 1000.0, 70),
+        (0.7, 10.0, 70),
+        (1.0, 1e6, 1),
+        (98_000.0, 0.1, 980_000_000),
+        (None, 7200.0, None),
+        (172.0, None, None),
+    ],
+)
+def test_the_price_of_1000_images_is_in_whole_cents_rounded_up(
+    hourly_cents: float | None, images_per_hour: float | None, cents: int | None
+) -> None:
+    estimate = plan_status(make_plan(hourly_cents=hourly_cents, images_per_hour=images_per_hour))["estimate"]
+    assert estimate.get("costCentsPerThousandImages") == cents
+
+
+@pytest.mark.parametrize(
+    ("traffic", "images_per_hour"), [({"requestsPerMinute": 30}, 3600.0), ({"concurrentRequests": 8}, None)]
+)
+def test_a_plan_knows_how_many_images_arrive_where_their_rate_is_declared(
+    traffic: dict[str, int], images_per_hour: float | None
+) -> None:
+    images = {"sizes": [{"width": 640, "height": 480}], "perRequest": [{"count": 0}, {"count": 4}]}
+    resource = make_resource(workload={"images": images, "traffic": traffic})
+    plan = plan_deployment(resource.spec, catalogue_inventory(), simulate=False)
+    assert isinstance(plan, Plan)
+    assert plan.images_per_hour == images_per_hour
+
+
+@pytest.mark.parametrize(
+    ("model", "evidence", "word"),
+    [
+        ("estimated", "runs", "Calibrated"),
+        ("estimated", "kernels", "Calibrated"),
+        ("estimated", "datasheet", "Datasheet"),
+        ("remembered", "runs", "Remembered"),
+        ("remembered", "datasheet", "Remembered"),
+    ],
+)
+def test_certainty_is_the_weakest_class_in_the_words_of_the_contract(
+    model: Certainty, evidence: Evidence, word: str
+) -> None:
+    plan = make_plan(certainty=model, latency=replace(make_latency(), evidence=evidence))
+    assert plan_status(plan)["estimate"]["certainty"] == word
 
 
 def test_a_cap_in_pixels_is_named_as_such_and_another_by_its_own_name() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from vlm_operator.cli.sweep import SweepPoint
 from vlm_operator.report.choices import identity
+from vlm_operator.report.status_plan import certainty_word
 from vlm_operator.sizing.frontier import Frontier, kept_pixels
 from vlm_operator.sizing.plan import NoFit, Plan, Rejection
 
@@ -89,8 +90,7 @@ def _figures(plan: Plan | None) -> dict[str, Any]:
     return figures | {
         "bindingConstraint": plan and plan.binding_constraint,
         "simulated": None if plan is None else plan.traffic is not None,
-        "certainty": plan and plan.certainty,
-        "latencyCertainty": plan and plan.latency.certainty,
+        "certainty": plan and certainty_word(plan),
     }
 
 

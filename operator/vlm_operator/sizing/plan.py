@@ -206,7 +206,7 @@ class Plan:
         """The price of 1,000 images at the declared rate; None where the rate or the price is unknown."""
         if self.hourly_cents is None or not self.images_per_hour:
             return None
-        return self.hourly_cents / self.images_per_hour * 1000
+        return self.hourly_cents * 1000 / self.images_per_hour
 
 
 def rank(plan: Plan) -> tuple[bool, bool, float, int, str, int]:

@@ -85,3 +85,15 @@ def test_a_tile_limit_that_the_processor_cannot_read_is_refused() -> None:
         rule = bind(("LlavaOnevisionForConditionalGeneration", config, {"vision_aspect_ratio": ratio}), {})
         assert isinstance(rule, TokenRefusal) == refused
         assert not isinstance(rule, TokenRefusal) or rule.reason == "StartupFails"
+
+
+def test_a_limit_that_leaves_no_pixel_of_a_video_is_refused() -> None:
+    # Qwen3-VL-8B-Instruct: the engine divides by zero, even where no video is allowed.
+    vision = {"vision_config": {"patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2}}
+    files = {"patch_size": 16, "merge_size": 2, "size": {"shortest_edge": 65536, "longest_edge": 16777216}}
+    model = ("Qwen3VLForConditionalGeneration", vision, files)
+    refusal = bind(model, {"max_pixels": 1024})
+    assert isinstance(refusal, TokenRefusal)
+    assert refusal.reason == "StartupFails"
+    bound(model, {"max_pixels": 2048})
+    bound(model, {"images_kwargs": {"max_pixels": 1024}})

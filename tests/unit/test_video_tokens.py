@@ -142,6 +142,7 @@ def test_a_video_that_the_engine_cannot_take_is_refused(
     ("version", "kwargs", "reason"),
     [
         ("3VL", {"videos_kwargs": {"typo": 1}}, "UnknownSetting"),
+        ("3VL", {"videos_kwargs": {"max_pixels": 1310720}}, "StartupFails"),
         ("3VL", {"videos_kwargs": 7}, "InvalidSetting"),
         ("2VL", {"size": {"longest_edge": 1003520}}, "StartupFails"),
         ("2VL", {"max_pixel": 1}, "UnknownSetting"),
@@ -164,7 +165,12 @@ def test_a_setting_of_the_sampling_leaves_the_maximum_but_no_count(kwargs: dict[
 
 def test_a_scoped_setting_stands_above_a_flat_one() -> None:
     scoped = {"max_pixels": 200704, "videos_kwargs": {"max_pixels": 1310720}}
-    assert count("3VL", 300, 30, 1280, 720, **scoped) == count("3VL", 300, 30, 1280, 720, max_pixels=1310720)
+    assert count("2VL", 300, 30, 1280, 720, **scoped) == count("2VL", 300, 30, 1280, 720, max_pixels=1310720)
+
+
+def test_the_largest_image_is_resized_as_a_frame_for_the_engines_maximum() -> None:
+    # vLLM 0.33.0 on Qwen2.5-VL-7B: seven groups of 11 x 11 tokens.
+    assert rule("2_5_VL", videos_kwargs={"max_pixels": 100352}).maximum(128000).engine_tokens == 847
 
 
 def test_qwen3_vl_without_values_for_videos_is_refused() -> None:

@@ -79,7 +79,8 @@ class NativeGrid(ImageRule):
         if not self.settable:
             return None
         square = self.shape.unit**2
-        lowest = ceil_div(self.shape.min_pixels, square) * square
+        # Two tokens at least: a video of Qwen3-VL shares the limit between two frames.
+        lowest = max(2, ceil_div(self.shape.min_pixels, square)) * square
         return Cap(name="max_pixels", value=self.shape.max_pixels, tighter=range(lowest, self.shape.max_pixels, square))
 
     def with_cap(self, value: int) -> "NativeGrid":
@@ -134,7 +135,27 @@ def build_native_grid(
             (processor, "size.longest_edge"),
         ),
     )  # fmt: skip
+    if completes_size:
+        _refuse_tiny_videos(source, 2 * shape.unit**2)
     return NativeGrid(settings=source.settings, model_id=name, shape=shape)
+
+
+def _refuse_tiny_videos(source: reading.Source, least: int) -> None:
+    """Refuse a flat limit below ``least`` pixels: videos of Qwen3-VL take it too, two frames share it.
+
+    The engine sizes them even where no video is allowed.
+    """
+    flat = source.settings.mm_processor_kwargs
+    limits = (
+        reading.find(flat, path) for path in ("videos_kwargs.size.longest_edge", "max_pixels", "size.longest_edge")
+    )
+    limit = next((value for value in limits if value is not None), least)
+    if limit < least:
+        raise reading.Refused(
+            "StartupFails",
+            f"mm_processor_kwargs limits videos to {limit:,} pixels, which leaves none of two frames of "
+            f"{least // 2:,}, and the server would not start (ZeroDivisionError); raise it to {least:,} or more",
+        )
 
 
 def build_opencua(source: reading.Source) -> NativeGrid:

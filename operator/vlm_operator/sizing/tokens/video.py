@@ -5,8 +5,8 @@ all frames together, so that ``max_pixels`` bounds the whole video.
 Then ``group`` frames (2) make one grid of tokens, the last frame repeated where one is missing. Qwen3-VL puts a time
 stamp, a start and an end token around every grid, and both put a start and an end token around the video.
 
-The engine's own maximum knows nothing of this sampling: for Qwen2-VL it is the largest image times as many groups as
-``max_model_len`` holds, at most 14 frames; for Qwen3-VL two frames that fill the video's pixel limit.
+The engine's own maximum knows nothing of this sampling: for Qwen2-VL it is the largest image, resized as a frame, times
+as many groups as ``max_model_len`` holds, at most 14 frames; for Qwen3-VL two frames that fill the video's pixel limit.
 
 Source: the video processors of ``transformers`` (Qwen2VLVideoProcessor, Qwen3VLVideoProcessor), the engine's video
 loaders for them and its Qwen2-VL and Qwen3-VL processing information, under its default media options. A checkpoint's
@@ -165,14 +165,15 @@ class VideoRule:
             columns, rows = _fit_whole(frames, *size, shape)
             groups, most = 1, _most_of_whole(shape)
         else:
-            columns, rows = fit_grid(*most_tokens_size(image.max_pixels, image.unit), image)
+            size = most_tokens_size(image.max_pixels, image.unit)
+            columns, rows = _fit_frame(*size, shape)
             frames = _most_dummy_frames(columns * rows, max_model_len, shape.group)
             groups, most = ceil_div(frames, shape.group), _most_of_frames(shape)
         return VideoMaximum(
             most_tokens=most,
             engine_tokens=groups * columns * rows,
             dummy_frames=frames,
-            dummy_size=(columns * shape.unit, rows * shape.unit),
+            dummy_size=size,
         )
 
 
@@ -209,7 +210,7 @@ def bind_video_rule(
     try:
         lifted = replace(source, processor=registry.lift_image_processor(processor))
         image = build_native_grid(lifted, completes_size=whole).shape
-        given = _flatten_videos_kwargs(settings)
+        given = _flatten_videos_kwargs(settings, whole=whole)
         shape = _read_shape(source, given, image, whole=whole)
     except reading.Refused as refused:
         return refused.refusal
@@ -217,17 +218,25 @@ def bind_video_rule(
     return VideoRule(settings=settings, model_id=model_id, shape=shape, image=image, sampled_by=sampled_by)
 
 
-def _flatten_videos_kwargs(settings: ServerSettings) -> dict[str, Any]:
+def _flatten_videos_kwargs(settings: ServerSettings, *, whole: bool) -> dict[str, Any]:
     """Return the processor settings with the scoped form ``videos_kwargs`` laid over the flat one.
 
     Raises:
-        Refused: ``videos_kwargs`` is not an object, or has a key that the engine would ignore.
+        Refused: ``videos_kwargs`` is not an object, or has a key that the engine would ignore, or trip over:
+            Qwen3-VL's video processor knows pixel limits as ``size`` alone.
     """
     scoped = settings.mm_processor_kwargs.get("videos_kwargs", {})
     if not isinstance(scoped, Mapping):
         raise reading.Refused(
             "InvalidSetting", f"mm_processor_kwargs.videos_kwargs is {scoped!r}, but must be an object of settings"
         )
+    for key in ("min_pixels", "max_pixels"):
+        if whole and key in scoped:
+            raise reading.Refused(
+                "StartupFails",
+                f"mm_processor_kwargs.videos_kwargs.{key} = {scoped[key]!r} is no setting of this model's video "
+                "processor (TypeError); give videos_kwargs.size with both edges instead",
+            )
     known = (*PIXEL_SETTINGS, *SAMPLING_SETTINGS)
     reading.refuse_unknown(
         {f"videos_kwargs.{key}": value for key, value in scoped.items()}, {f"videos_kwargs.{key}" for key in known}

@@ -13,6 +13,7 @@ from vlm_operator.sizing.shape.vision import (
     aria,
     eva,
     gemma3n,
+    moondream,
     omni,
     others,
     perception,
@@ -51,6 +52,7 @@ _QWEN3 = _Family(read_vision=qwen.read_qwen3_vl, data_parallel=True, deepstack=T
 _QWEN3_5 = _Family(read_vision=qwen.read_qwen3_vl, data_parallel=True)
 _IDEFICS3 = _Family(read_vision=siglip.read_idefics3)
 _DEEPSEEK_OCR = _Family(read_vision=others.read_deepseek_ocr)
+_MOONDREAM3 = _Family(read_vision=moondream.read_moondream3)
 _NEMOTRON_H = _Family(read_vision=remote.read_nemotron_nano)
 _OVIS2_5 = _Family(read_vision=remote.read_ovis2_5)
 _QWEN2_5_OMNI = _Family(read_vision=omni.read_qwen2_5_omni)
@@ -114,6 +116,8 @@ ARCHITECTURES: Final[Mapping[str, _Family]] = {
     "Phi4ForCausalLMV": _Family(read_vision=siglip_families.read_phi4_siglip),
     "IsaacForConditionalGeneration": _Family(read_vision=siglip_families.read_isaac, data_parallel=True),
     "Granite4VisionForConditionalGeneration": _Family(read_vision=queries.read_granite4),
+    "Moondream3ForCausalLM": _MOONDREAM3,
+    "HfMoondream": _MOONDREAM3,
     "GLM4VForCausalLM": _Family(read_vision=eva.read_eva),
     "Gemma4UnifiedForConditionalGeneration": _Family(read_vision=others.read_gemma4_unified),
     "BagelForConditionalGeneration": _Family(read_vision=siglip_families.read_bagel),

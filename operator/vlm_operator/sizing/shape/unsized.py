@@ -55,9 +55,7 @@ UNSIZED: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         (
             "Blip2ForConditionalGeneration",
-            "HfMoondream",
             "InternS2MobiusForConditionalGeneration",
-            "Moondream3ForCausalLM",
         ),
         _LANGUAGE,
     ),

@@ -153,7 +153,8 @@ def mamba2(text: Mapping[str, Any], layers: tuple[int, ...]) -> tuple[Weight, ..
         ),
         Weight(part="attention", name=module + "out_proj", rows=inner, columns=hidden, split="rows", layers=layers),
         _split_table(module + "conv1d", kernel + 1, inner + states, layers),
-        _split_table(module + "heads", 3, heads, layers),
+        replace(_split_table(module + "A", 1, heads, layers), element_bytes=4),
+        _split_table(module + "heads", 2, heads, layers),
         _split_table(module + "norm", 1, inner, layers),
     )
 

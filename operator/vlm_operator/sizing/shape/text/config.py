@@ -179,6 +179,17 @@ DEFAULTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "nemotron_h": {"max_position_embeddings": 4096, "tie_word_embeddings": False},
     "hunyuan_vl": {"max_position_embeddings": 2048},
     "dots_ocr": {"max_position_embeddings": 32768},
+    "moondream3_text": {
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+        "vocab_size": 51200,
+        "max_position_embeddings": 4096,
+        "partial_rotary_factor": 0.5,
+        "attention_bias": True,
+    },
     "chatglm": {"max_position_embeddings": 2048, "partial_rotary_factor": 0.5},
     "aria_text": {
         "hidden_size": 4096,
@@ -241,9 +252,17 @@ _OTHER_NAMES: Final[Mapping[str, Mapping[str, str]]] = {
         "multi_query_group_num": "num_key_value_heads",
         "add_qkv_bias": "attention_bias",
         "seq_length": "max_position_embeddings",
-    }
+    },
+    "moondream3_text": {
+        "dim": "hidden_size",
+        "ff_dim": "intermediate_size",
+        "n_layers": "num_hidden_layers",
+        "n_heads": "num_attention_heads",
+        "n_kv_heads": "num_key_value_heads",
+        "max_context": "max_position_embeddings",
+    },
 }
-"""Keys of files that call their sizes otherwise (``transformers_utils/configs/chatglm.py``)."""
+"""Keys of files that call their sizes otherwise (``transformers_utils/configs/{chatglm,moondream3}.py``)."""
 
 _MAY_BE_NULL: Final = frozenset({"sliding_window", "head_dim", "attention_chunk_size"})
 """Keys whose ``null`` says something: there is none, or it follows from others."""
@@ -260,6 +279,8 @@ def thinker(config: Mapping[str, Any]) -> Mapping[str, Any]:
 def inner_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the nested text configuration as it stands, or ``config`` where the file is flat."""
     whole = thinker(config)
+    if whole.get("model_type") == "moondream3":
+        return {"model_type": "moondream3_text", **((whole.get("config") or {}).get("text") or {})}
     return next((whole[key] for key in NESTED if whole.get(key)), whole)
 
 

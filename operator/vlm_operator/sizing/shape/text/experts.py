@@ -5,7 +5,7 @@ Sources: vLLM 0.33.0 ``M/qwen3_moe.py``, ``M/qwen3_next.py``, ``M/deepseek_v2.py
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from vlm_operator.sizing.shape.text.kv_layers import layer_kinds
@@ -20,6 +20,7 @@ class Experts:
         visited: Routed experts of one token.
         router_extra: Elements of the router besides its matrix: a correction bias, scales, a shared gate.
         router_bytes: Bytes of a router element where it is not the checkpoint's (0).
+        extra_bytes: Bytes of an element beside its matrix where it is not the checkpoint's (0).
         block: Module of a layer that holds experts and router.
         shared_name: Module of the shared expert in it.
         gated: Whether an expert has a gate; otherwise it squares its activation (Nemotron-H).
@@ -34,6 +35,7 @@ class Experts:
     layers: tuple[int, ...]
     router_extra: int = 0
     router_bytes: int = 0
+    extra_bytes: int = 0
     image_width: int = 0
     gated: bool = True
     latent: int = 0
@@ -96,7 +98,8 @@ def expert_weights(hidden: int, experts: Experts) -> tuple[Weight, ...]:
     )
     found = [*routed, router]
     if experts.router_extra:
-        found.append(table("router", "layers.{}.mlp.gate.extra", experts.router_extra, layers))
+        extra = table("router", "layers.{}.mlp.gate.extra", experts.router_extra, layers)
+        found.append(replace(extra, element_bytes=experts.extra_bytes))
     if experts.shared_width:
         shared = f"layers.{{}}.{experts.block}.{experts.shared_name}."
         found += (dense_mlp if experts.gated else squared_mlp)(hidden, experts.shared_width, layers, shared)
@@ -136,6 +139,7 @@ def _deepseek(text: Mapping[str, Any]) -> Experts | None:
         shared_width=int(text.get("n_shared_experts") or 0) * width,
         layers=tuple(i for i in range(first, int(text["num_hidden_layers"])) if i % frequency == 0),
         router_extra=number if corrected else 0,
+        extra_bytes=4,
     )
 
 
@@ -150,6 +154,7 @@ def _glm(text: Mapping[str, Any]) -> Experts:
         layers=tuple(range(int(text.get("first_k_dense_replace") or 1), int(text["num_hidden_layers"]))),
         router_extra=number,
         router_bytes=4,
+        extra_bytes=4,
     )
 
 
@@ -201,8 +206,21 @@ def _step3(text: Mapping[str, Any]) -> Experts:
     )
 
 
+def _moondream(text: Mapping[str, Any]) -> Experts:
+    given = text.get("moe") or {}
+    number = int(given.get("n_experts", 64))
+    return Experts(
+        number=number,
+        visited=int(given.get("n_experts_per_tok", 8)),
+        width=int(given.get("expert_inner_dim", 1024)),
+        shared_width=0,
+        layers=tuple(range(int(given.get("start_layer", 4)), int(text["num_hidden_layers"]))),
+        router_extra=number,
+    )
+
+
 def _nemotron_h(text: Mapping[str, Any]) -> Experts | None:
-    # The engine keeps the correction bias in float32.
+    # The engine keeps the router in float32, with a correction bias.
     layers = tuple(i for i, kind in enumerate(layer_kinds("nemotron_h", text)) if kind == "experts")
     if not layers:
         return None
@@ -214,7 +232,9 @@ def _nemotron_h(text: Mapping[str, Any]) -> Experts | None:
         width=int(text["moe_intermediate_size"]),
         shared_width=shared * int(text["moe_shared_expert_intermediate_size"]) if shared else 0,
         layers=layers,
-        router_extra=2 * number,
+        router_extra=number,
+        router_bytes=4,
+        extra_bytes=4,
         gated=False,
         latent=int(text.get("moe_latent_size") or 0),
         block="mixer",
@@ -258,6 +278,7 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Experts | None]]] = {
     "ernie4_5_vl_moe_text": _ernie,
     "step3_text": _step3,
     "aria_text": _aria,
+    "moondream3_text": _moondream,
     "nemotron_h": _nemotron_h,
     "gemma4_text": _gemma4,
 }

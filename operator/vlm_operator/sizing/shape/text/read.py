@@ -19,6 +19,7 @@ from vlm_operator.sizing.shape.text.kv_layers import (
     read_kv_layers,
     wide_head,
 )
+from vlm_operator.sizing.shape.text.moondream import biased_mlp, tau_and_biases
 from vlm_operator.sizing.shape.types import Quantisation, TextShape
 from vlm_operator.sizing.shape.weight import Weight, table
 
@@ -81,13 +82,14 @@ FAMILIES: Final[Mapping[str, _Family]] = {
     "lfm2": _Family(qk_norm=True),
     "nemotron_h": _Family(norms=1),
     "step3_text": _Family(),
+    "moondream3_text": _Family(norms=2),
     "chatglm": _Family(),
     "aria_text": _Family(),
 }
 """Language models whose every weight is known."""
 
 _MOLMO_EXTRA_ROWS: Final = 128
-_BIASED_OUTPUTS: Final = frozenset({"llama", "granite", "cohere2", "cohere_compass_text"})
+_BIASED_OUTPUTS: Final = frozenset({"llama", "granite", "cohere2", "cohere_compass_text", "moondream3_text"})
 _TWO_TABLES: Final = frozenset({"gemma3_text", "gemma3n_text", "gemma4_text"})
 
 
@@ -292,11 +294,15 @@ def _mlp(model_type: str, text: Mapping[str, Any], experts: Experts | None) -> t
     listed = _widths(text) if isinstance(text.get("intermediate_size"), list) else (width,) * len(every)
     widths = [wide * (2 if i in doubled else 1) for i, wide in enumerate(listed)]
     for wide in dict.fromkeys(widths[i] for i in dense):
-        found += dense_mlp(hidden, wide, tuple(i for i in dense if widths[i] == wide), f"layers.{{}}.{block}.")
+        alike = tuple(i for i in dense if widths[i] == wide)
+        biased = model_type == "moondream3_text"
+        found += biased_mlp(hidden, wide, alike) if biased else dense_mlp(hidden, wide, alike, f"layers.{{}}.{block}.")
     if experts:
         found += expert_weights(hidden, experts)
     if model_type == "gemma3n_text":
         found += residual_streams(text)
+    if model_type == "moondream3_text":
+        found += tau_and_biases(text)
     return found + _per_layer_inputs(text)
 
 

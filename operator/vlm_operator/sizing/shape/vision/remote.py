@@ -160,10 +160,10 @@ def read_molmo2(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
 
 
 def read_llama_nemotron(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
-    """Llama-Nemotron-VL: C-RADIO and InternVL's projector on every rank."""
+    """Llama-Nemotron-VL: C-RADIO by the checkpoint's own code and InternVL's projector, all of it on every rank."""
     merged = _radio_row(config)
     projector = (*mlp_projector(merged, text_hidden, text_hidden, split=False), projector_table(2 * merged))
-    return _radio(config, projector, text_hidden)
+    return _radio(config, projector, text_hidden, remote=True)
 
 
 def read_nemotron_nano(config: Mapping[str, Any], text_hidden: int) -> VisionShape:
@@ -184,10 +184,11 @@ def _radio_row(config: Mapping[str, Any]) -> int:
     return round(width / float(config.get("downsample_ratio", 0.5)) ** 2)
 
 
-def _radio(config: Mapping[str, Any], projector: tuple[Weight, ...], out: int) -> VisionShape:
-    """Build C-RADIO: a ViT on InternViT's layers with positions for its largest image and ten extra tokens.
+def _radio(config: Mapping[str, Any], projector: tuple[Weight, ...], out: int, *, remote: bool = False) -> VisionShape:
+    """Build C-RADIO: a ViT with positions for its largest image and ten extra tokens.
 
-    The file names the ViT; frames that are taken together have an embedding of patches of their own.
+    The file names the ViT; frames that are taken together have an embedding of patches of their own. The engine's own
+    class has InternViT's layers with scaled residuals; ``remote`` code is on every rank and scales none.
 
     Raises:
         ValueError: It names an unknown ViT.
@@ -200,7 +201,13 @@ def _radio(config: Mapping[str, Any], projector: tuple[Weight, ...], out: int) -
         raise ValueError(message)
     width, layers, heads, wide = _VITS[name]
     patch, frames = number(config, "patch_size", 16), number(vision, "video_temporal_patch_size", 1)
-    layer = Layer(hidden=width, intermediate=wide, norms=4 * width)
+    layer = Layer(
+        hidden=width,
+        intermediate=wide,
+        norms=(4 if remote else 6) * width,
+        split_attention=not remote,
+        split_mlp=not remote,
+    )
     side = number(arguments, "cpe_max_size", number(vision, "max_img_size", 2048)) // patch
     weights = (
         tower("patch_generator.embedder", 3 * patch**2, width),

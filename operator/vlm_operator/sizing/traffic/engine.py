@@ -317,15 +317,21 @@ class Engine:
         self.finished.append(request)
 
     def _blocks_in(self, steps: int) -> int:
-        """Blocks that the decoding requests take in the next ``steps`` steps."""
+        """Blocks that the decoding requests take in the next ``steps`` steps.
+
+        A request takes one when its length is a whole number of blocks, so in step ``s`` those of phase ``-s`` do.
+        """
         phases = self._phases
         size = len(phases)
         if steps == 1:
             return phases[-self._step % size] * self.limits.kv.growing_groups
         whole, rest = divmod(steps, size)
         found = whole * len(self.decoding)
-        for step in range(self._step, self._step + rest):
-            found += phases[-step % size]
+        last = -self._step % size + 1
+        first = last - rest
+        if first < 0:
+            found += sum(phases[first:])
+        found += sum(phases[max(first, 0) : last])
         return found * self.limits.kv.growing_groups
 
     def _steps_with_blocks(self, steps: int) -> int:

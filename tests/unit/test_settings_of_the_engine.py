@@ -26,6 +26,7 @@ PIXTRAL = (  # pixtral-12b
     {"vision_config": {"model_type": "pixtral", "image_size": 1024, "patch_size": 16}},
     {"size": {"longest_edge": 1024}, "patch_size": 16},
 )
+MINICPM = ("MiniCPMV4_6ForConditionalGeneration", {"image_size": 448}, {"patch_size": 14, "max_slice_nums": 9})
 Model = tuple[str, dict[str, Any], dict[str, Any]]
 
 
@@ -47,11 +48,17 @@ def bound(model: Model, kwargs: dict[str, Any], overrides: dict[str, Any] | None
         (INTERNVL, {"images_kwargs": {"max_patches": 4}}, (8, 950), 1280),
         (INTERNVL, {"images_kwargs": {"max_patches": 4}}, (11, 4), 1024),
         (INTERNVL, {"images_kwargs": {"crop_to_patches": True}}, (57, 510), 2560),
+        (MINICPM, {"images_kwargs": {"max_slice_nums": 4}}, (1025, 1023), 320),
+        (MINICPM, {"images_kwargs": {"downsample_mode": "4x"}}, (640, 480), 812),
+        (MINICPM, {"scale_resolution": 336}, (640, 480), 175),
+        (MINICPM, {"scale_resolution": 336}, (1500, 500), 310),
         (GEMMA4, {"max_soft_tokens": 140, "images_kwargs": {"max_soft_tokens": 560}}, (8, 950), 514),
         (GEMMA4, {"max_soft_tokens": 140, "images_kwargs": {"max_soft_tokens": 560}}, (1, 54), 519),
     ],
 )
-def test_a_scoped_setting_counts(model: Model, kwargs: dict[str, Any], size: tuple[int, int], embed: int) -> None:
+def test_a_setting_that_the_engine_honours_counts(
+    model: Model, kwargs: dict[str, Any], size: tuple[int, int], embed: int
+) -> None:
     answer = bound(model, kwargs).count_image(*size)
     assert isinstance(answer, ImageTokens)
     assert answer.embed_tokens == embed
@@ -62,6 +69,27 @@ def test_a_scoped_limit_on_tiles_does_not_reach_the_dummy_image() -> None:
     assert (scoped.engine_tokens, scoped.dummy_size) == (1280, (5376, 448))
     flat = bound(INTERNVL, {"max_patches": 4}).maximum()
     assert (flat.engine_tokens, flat.dummy_size) == (1280, (1792, 448))
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "engine", "dummy"),
+    [
+        ({"images_kwargs": {"max_slice_nums": 4}}, 648, 312),
+        ({"images_kwargs": {"downsample_mode": "4x"}}, 648, 2592),
+        ({"scale_resolution": 336}, 360, 360),
+    ],
+)
+def test_scoped_settings_do_not_reach_the_maximum_that_minicpm_works_out(
+    kwargs: dict[str, Any], engine: int, dummy: int
+) -> None:
+    maximum = bound(MINICPM, kwargs).maximum()
+    assert (maximum.engine_tokens, maximum.dummy_tokens, maximum.dummy_size) == (engine, dummy, (448, 4032))
+
+
+def test_slices_that_are_counted_but_not_cut_are_refused() -> None:
+    refusal = bind(MINICPM, {"slice_mode": False})
+    assert isinstance(refusal, TokenRefusal)
+    assert refusal.reason == "SettingMismatch"
 
 
 @pytest.mark.parametrize("model", [MISTRAL3, PIXTRAL])

@@ -6,6 +6,7 @@ sides rounded to units of four patches, at least one: a thin image has more unit
 ``MiniCPMV4_6ImageProcessor`` of ``transformers``, which 4.7 uses as well, and the engine's processing information.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Final, NamedTuple
@@ -28,6 +29,8 @@ _IMAGE_ID: Final = 3
 _PATCHES_ALONG_UNIT: Final = 4
 _ENGINE_SLICES: Final = 9
 _MODES: Final = {"16x": 1, "4x": 4}
+_WITHOUT_EFFECT: Final = ("use_image_id", "slice_mode")
+_KEYS: Final = frozenset({"max_slice_nums", "downsample_mode", "scale_resolution", *_WITHOUT_EFFECT})
 
 
 class SizedSliceShape(NamedTuple):
@@ -44,12 +47,14 @@ class SizedSlices(ImageRule):
     """The rule bound to one model and its settings.
 
     ``dummy_slices`` is the room for slices in the engine's dummy, None where it follows ``max_slices``.
+    ``budget_shape`` is what the engine works out its maximum with, where scoped settings do not reach that.
     """
 
     hint_lowers_budget: ClassVar[bool] = False
     shape: SizedSliceShape
     dummy_side: int
     dummy_slices: int | None
+    budget_shape: SizedSliceShape | None = None
 
     def count_image(self, width: int, height: int) -> ImageTokens | TokenRefusal:
         """Count one image of ``width`` x ``height`` pixels."""
@@ -63,7 +68,7 @@ class SizedSlices(ImageRule):
         return MaximumTokens(
             true_tokens=_measure(*size, self.shape).embed_tokens,
             true_size=size,
-            engine_tokens=dummy.embed_tokens,
+            engine_tokens=_measure(*dummy_size, self.budget_shape or self.shape).embed_tokens,
             dummy_size=dummy_size,
             dummy_tokens=dummy.embed_tokens,
             dummy_patches=dummy.vit_patches,
@@ -89,7 +94,8 @@ class SizedSlices(ImageRule):
     def with_cap(self, value: int) -> "SizedSlices":
         """Return the rule with at most ``value`` slices, the overview not counted."""
         settings = caps.with_kwarg(self.settings, ("max_slice_nums",), {"max_slice_nums": value})
-        return replace(self, settings=settings, shape=self.shape._replace(max_slices=value))
+        budget_shape = None if self.budget_shape is None else self.budget_shape._replace(max_slices=value)
+        return replace(self, settings=settings, shape=self.shape._replace(max_slices=value), budget_shape=budget_shape)
 
     def kept_pixels(self, width: int, height: int) -> int:
         """Return the area of the slices at scale resolution each, the overview only where it is all."""
@@ -102,40 +108,45 @@ def build_minicpm_4_6(source: reading.Source, *, dummy_follows: bool) -> ImageRu
 
     What no file states is the default of ``MiniCPMV4_6ImageProcessor``.
     """
-    given, config, processor, name = (
-        source.settings.mm_processor_kwargs, source.config, source.processor, source.model_id,
-    )  # fmt: skip
-    reading.refuse_unknown(given, {"max_slice_nums", "downsample_mode", "use_image_id"})
-    if not reading.boolean("slice_mode", processor.get("slice_mode", True)):
+    flat, config, name = source.settings.mm_processor_kwargs, source.config, source.model_id
+    # What 4.7's dummy makes of scoped settings is not known.
+    given = flat if dummy_follows else reading.flatten_images_kwargs(source.settings)
+    reading.refuse_unknown(given, _KEYS)
+    if not reading.boolean("slice_mode", given.get("slice_mode", source.processor.get("slice_mode", True))):
         raise reading.Refused(
             "SettingMismatch",
-            f"slice_mode is false in the processor's file of {name or 'this MiniCPM-V'}, but the engine counts slices "
-            "all the same, and requests would fail; set max_slice_nums to 1 instead",
+            f"slice_mode is false for {name or 'this MiniCPM-V'}, but the engine counts slices all the same, and "
+            "requests would fail; set max_slice_nums to 1 instead",
         )
-    max_slices = reading.first_int(
-        name, (given, "max_slice_nums"), (processor, "max_slice_nums"), default=_ENGINE_SLICES
-    )
-    configured = _read_configured_slices(source)
-    if dummy_follows and "max_slice_nums" not in given and configured != max_slices:
+    shape, configured = _read_shape(source, given), _read_configured_slices(source)
+    if dummy_follows and "max_slice_nums" not in given and configured != shape.max_slices:
         raise reading.Refused(
             "SettingMismatch",
             f"max_slice_nums is {configured} in config.json, by which the engine counts {name or 'this MiniCPM-V'}, "
-            f"but {max_slices} in the processor's file, by which it cuts, and requests would fail; set it with "
-            f"--mm-processor-kwargs '{{\"max_slice_nums\": {max_slices}}}'",
+            f"but {shape.max_slices} in the processor's file, by which it cuts, and requests would fail; set it with "
+            f"--mm-processor-kwargs '{{\"max_slice_nums\": {shape.max_slices}}}'",
         )
-    shape = SizedSliceShape(
-        scale=reading.first_int(name, (processor, "scale_resolution"), default=448),
-        unit=reading.first_int(name, (processor, "patch_size"), default=14) * _PATCHES_ALONG_UNIT,
-        tokens_per_unit=_read_mode(given.get("downsample_mode") or processor.get("downsample_mode") or "16x"),
-        max_slices=max_slices,
-    )
+    scoped = flat.get("images_kwargs", {})
     return SizedSlices(
         settings=source.settings,
         model_id=name,
         shape=shape,
-        ignored_settings=("mm_processor_kwargs.use_image_id",) if "use_image_id" in given else (),
+        ignored_settings=tuple(f"mm_processor_kwargs.{key}" for key in _WITHOUT_EFFECT if key in given),
         dummy_side=reading.first_int(name, (config, "image_size"), default=448),
         dummy_slices=None if dummy_follows else configured,
+        budget_shape=_read_shape(source, {key: given[key] for key in given if key not in scoped}) if scoped else None,
+    )
+
+
+def _read_shape(source: reading.Source, given: Mapping[str, Any]) -> SizedSliceShape:
+    name, processor = source.model_id, source.processor
+    return SizedSliceShape(
+        scale=reading.first_int(name, (given, "scale_resolution"), (processor, "scale_resolution"), default=448),
+        unit=reading.first_int(name, (processor, "patch_size"), default=14) * _PATCHES_ALONG_UNIT,
+        tokens_per_unit=_read_mode(given.get("downsample_mode") or processor.get("downsample_mode") or "16x"),
+        max_slices=reading.first_int(
+            name, (given, "max_slice_nums"), (processor, "max_slice_nums"), default=_ENGINE_SLICES
+        ),
     )
 
 

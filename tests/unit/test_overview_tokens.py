@@ -113,8 +113,6 @@ def test_a_setting_that_the_engine_ignores_is_named_and_changes_nothing(
 @pytest.mark.parametrize(
     ("family", "width", "height"),
     [
-        ("DeepSeek-VL2", 769, 1),
-        ("DeepSeek-OCR", 1, 2048),
         ("Ovis2", 449, 1),
         ("Ovis2.5", 1, 4000),
         ("Step3", 100_000, 32),
@@ -132,6 +130,7 @@ def test_an_image_whose_short_side_would_vanish_is_refused(family: str, width: i
     [
         ("DeepSeek-VL2", 767, 1, 617),
         ("DeepSeek-OCR", 1, 2047, 933),
+        ("DeepSeek-OCR", 5000, 1, 883),  # nothing of it is left in the base view, which pillow 13 pads all the same
         ("Ovis2", 448, 1, 259),
         ("Ovis2.5", 1, 3136, 3138),
         ("Step3", 96_768, 32, 245_113),

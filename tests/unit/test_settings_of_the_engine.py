@@ -125,3 +125,25 @@ def test_a_limit_that_leaves_no_pixel_of_a_video_is_refused() -> None:
     assert refusal.reason == "StartupFails"
     bound(model, {"max_pixels": 2048})
     bound(model, {"images_kwargs": {"max_pixels": 1024}})
+
+
+def test_glm_knows_pixel_limits_as_sizes_alone() -> None:
+    files = {"patch_size": 14, "merge_size": 2, "temporal_patch_size": 2}
+    files |= {"size": {"shortest_edge": 12544, "longest_edge": 9633792}, "processor_class": "Glm4vProcessor"}
+    vision = {"patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2}
+    model = ("Glm4vForConditionalGeneration", {"vision_config": vision}, files)  # GLM-4.1V-9B-Thinking
+    refusal = bind(model, {"images_kwargs": {"max_pixels": 1003520}})
+    assert isinstance(refusal, TokenRefusal)
+    assert refusal.reason == "StartupFails"
+    rule = bound(model, {"min_pixels": 1003520})
+    assert rule.ignored_settings == ("mm_processor_kwargs.min_pixels",)
+    assert rule.count_image(130, 688) == bound(model, {}).count_image(130, 688)
+
+
+def test_no_hint_reaches_the_dummy_of_kimi_k2_5() -> None:
+    # With the hint 300 x 200 the engine's maximum stays 4225.
+    limits = {"in_patch_limit": 16384, "patch_limit_on_one_side": 512, "patch_size": 14, "merge_kernel_size": 2}
+    config = {"vision_config": {"patch_size": 14, "merge_kernel_size": [2, 2]}}
+    rule = bound(("KimiK25ForConditionalGeneration", config, {"media_proc_cfg": limits}), {})
+    assert rule.maximum().engine_tokens == 4225
+    assert not rule.hint_lowers_budget

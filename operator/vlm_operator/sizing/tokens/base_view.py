@@ -240,20 +240,7 @@ def _ignored(given: Any, names: frozenset[str]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=65536)
 def _count(width: int, height: int, shape: BaseViewShape) -> ImageTokens | TokenRefusal:
-    return check_size(width, height) or _check_padding(width, height, shape.base_size) or _measure(width, height, shape)
-
-
-def _check_padding(width: int, height: int, base_size: int) -> TokenRefusal | None:
-    """Return why the image cannot be padded to the base view: scaled down, no pixel of its short side is left."""
-    long, short = (width, height) if width > height else (height, width)
-    if round(short / long * base_size) > 0:
-        return None
-    return TokenRefusal(
-        reason="AspectRatioTooExtreme",
-        message=f"image size {width}x{height} has an aspect ratio of {long / short:,.0f}, and scaled into the "
-        f"{base_size}x{base_size} base view its short side vanishes from {2 * base_size} on; crop the image or cut "
-        "it into several",
-    )
+    return check_size(width, height) or _measure(width, height, shape)
 
 
 def _measure(width: int, height: int, shape: BaseViewShape) -> ImageTokens:

@@ -28,10 +28,17 @@ def build_glm4v(source: reading.Source) -> BudgetGrid:
 
     ``size`` is the setting that works. ``max_pixels`` leaves images alone but moves the start-up budget, and so does
     every scoped setting the other way round where the engine computes its maximum (``Glm46VProcessor``).
+    ``min_pixels`` does nothing.
     """
     settings, processor, name = source.settings, source.processor, source.model_id
     given = reading.flatten_images_kwargs(settings)
-    reading.refuse_unknown(given, {"size", "max_pixels"})
+    reading.refuse_unknown(given, {"size", *_PIXEL_KEYS})
+    for key in _PIXEL_KEYS & set(settings.mm_processor_kwargs.get("images_kwargs", {})):
+        raise reading.Refused(
+            "StartupFails",
+            f"mm_processor_kwargs.images_kwargs.{key} stops the server of {name or 'this model'} from starting "
+            "(TypeError); give size with both edges instead",
+        )
     size = native_grid.read_size(source, given, completes_size=False)
     merge_size = reading.same_in_both(source, "merge_size", "vision_config.spatial_merge_size")
     shape = BudgetShape(
@@ -51,7 +58,7 @@ def build_glm4v(source: reading.Source) -> BudgetGrid:
     )
     processor_class = str(processor.get("processor_class") or processor.get("image_processor_type") or "")
     rule = SquareBudgetGrid if processor_class.startswith("Glm4v") else ComputedBudgetGrid
-    ignored = ("mm_processor_kwargs.max_pixels",) if "max_pixels" in given else ()
+    ignored = tuple(f"mm_processor_kwargs.{key}" for key in sorted(_PIXEL_KEYS & set(given)))
     return _bind(source, rule, shape, limit, lever="size", ignored=ignored)
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS, check_size
@@ -104,6 +104,13 @@ class PatchLimit(ImageRule):
         return wide * high
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchLimitOfChunks(PatchLimit):
+    """The same where images are chunks of vision like pieces of videos, and no hint reaches the dummy."""
+
+    hint_lowers_budget: ClassVar[bool] = False
+
+
 def build_kimi_vl(source: reading.Source) -> PatchLimit:
     """Bind Kimi-VL, where ``in_token_limit`` is read from the settings first."""
     given = source.settings.mm_processor_kwargs
@@ -124,7 +131,14 @@ def build_kimi_vl(source: reading.Source) -> PatchLimit:
 
 def build_kimi_k25(source: reading.Source) -> PatchLimit:
     """Bind Kimi-K2.5 and K2.6; settings do not reach their image processor."""
-    return _build_later(source, dummy=_K25_DUMMY, names_size=False)
+    rule = _build_later(source, dummy=_K25_DUMMY, names_size=False)
+    return PatchLimitOfChunks(
+        settings=rule.settings,
+        model_id=rule.model_id,
+        shape=rule.shape,
+        dummy=rule.dummy,
+        ignored_settings=rule.ignored_settings,
+    )
 
 
 def build_kimi_k3(source: reading.Source) -> PatchLimit:

@@ -216,6 +216,6 @@ def test_a_larger_batch_is_slower_for_each_and_faster_for_all(concurrency: int) 
 
 def test_percentiles_are_of_the_mix() -> None:
     works = {50: PHOTO, 95: replace(PHOTO, prompt_tokens=4000), 99: replace(PHOTO, prompt_tokens=9000)}
-    found = percentiles_seconds(replica(), works, 4)
+    found = percentiles_seconds(replica(), works, PHOTO, 4)
     assert found[50].ttft < found[95].ttft < found[99].ttft
     assert found[50].tpot == found[99].tpot

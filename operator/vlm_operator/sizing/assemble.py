@@ -32,7 +32,7 @@ def assemble_latency(
         ttft=over("ttft"),
         tpot=over("tpot"),
         request=over("total"),
-        requests_per_minute_per_replica=latency.requests_per_minute(case.runner, case.works[50], most),
+        requests_per_minute_per_replica=latency.requests_per_minute(case.runner, case.typical, most),
         certainty="estimated",
         evidence=evidence,
         spread=spread_of(question, evidence),

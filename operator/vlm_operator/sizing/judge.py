@@ -27,6 +27,9 @@ UNEVEN = 3
 LEAST_OPEN_SEQUENCES = 16
 MAX_REPLICAS = 64
 """Where scaling.maxReplicas sets no limit, more replicas than this are not searched."""
+MOST_LOAD = 0.85
+"""Share of its capacity that a replica is planned for: nearer to it, arrivals by chance queue without bound, and the
+capacity itself is an estimate."""
 PERCENTILES = (50, 95, 99)
 LEAST_PREPROCESSING_CORES = 2
 NEVER = 1e9
@@ -68,7 +71,12 @@ def _with_traffic(candidate: Candidate, question: Question, max_model_len: int) 
     constraints = question.constraints
     replicas = constraints.min_replicas
     most = constraints.max_replicas or max(MAX_REPLICAS, constraints.min_replicas)
-    case = Case(max_model_len=max_model_len, runner=_replica(candidate, question), works=_request_works(question))
+    case = Case(
+        max_model_len=max_model_len,
+        runner=_replica(candidate, question),
+        works=_request_works(question),
+        typical=_typical_work(question),
+    )
     hopeless = _late(candidate, question, case, 1)
     if hopeless is not None:  # late with a replica for itself: more replicas would not help
         return hopeless
@@ -95,7 +103,7 @@ def judge_replicas(
     candidate: Candidate, question: Question, case: Case, replicas: int
 ) -> tuple[Judged | Rejection, int | None]:
     """Judge one replica count; with the verdict comes the count that is worth trying next, None where none is."""
-    running = _running_per_replica(question.workload, case.runner, case.works[50], replicas)
+    running = _running_per_replica(question.workload, case.runner, case.typical, replicas)
     if running is None:
         message = f"{replicas} replicas cannot keep up with the declared requests per minute"
         return reject(candidate, "Throughput", message), _replicas_for_rate(question.workload, case)
@@ -105,7 +113,13 @@ def judge_replicas(
         crowded = reject(candidate, "RunningSequences", message, shortfall=0)  # nothing lacks but the flag
         return crowded, -(-replicas * running // asked)
     sequences = asked or _max_num_seqs(question.workload, running)
-    setting = Setting(max_model_len=case.max_model_len, max_num_seqs=sequences, replicas=replicas, running=running)
+    setting = Setting(
+        max_model_len=case.max_model_len,
+        max_num_seqs=sequences,
+        replicas=replicas,
+        running=running,
+        preprocessing_cores=_preprocessing_cores(candidate, question.workload, case, replicas),
+    )
     fit, next_count = _fit(candidate, question, setting)
     if isinstance(fit, Rejection):
         return fit, next_count
@@ -113,7 +127,7 @@ def judge_replicas(
     late = _late(candidate, question, case, running)
     if late is not None:
         return late, replicas + 1 if running > 1 else None
-    seconds = latency.percentiles_seconds(case.runner, case.works, running)
+    seconds = latency.percentiles_seconds(case.runner, case.works, case.typical, running)
     estimate = assemble_latency(question, case, seconds, _most_on_time(candidate, question, case, fit))
     plan = assemble_plan(candidate, question, setting, fit, estimate)
     dear = _check_price(candidate, plan, question)
@@ -177,23 +191,18 @@ def _fit_request(candidate: Candidate, question: Question, setting: Setting) -> 
         largest_request_tokens=question.demand.figures.request_max,
         peak_request_tokens=question.demand.figures.request_p99,
         running=setting.running,
-        preprocessing_cores=_preprocessing_cores(candidate, question, setting.replicas),
+        preprocessing_cores=setting.preprocessing_cores,
         maximum=question.rule.maximum(),
     )
 
 
-def _preprocessing_cores(candidate: Candidate, question: Question, replicas: int) -> int:
+def _preprocessing_cores(candidate: Candidate, workload: Workload, case: Case, replicas: int) -> int:
     """Return the cores that prepare images: twice what the declared rate keeps busy, within the engine's threads.
 
     In a closed loop images come when a request ends, so a share of the threads is kept for them. Where the node has
     fewer cores, those that it has.
     """
-    workload, figures = question.workload, question.latency
-    counts = workload.images_per_request
-    images = sum(entry.count * entry.weight for entry in counts) / sum(entry.weight for entry in counts)
-    megapixels = sum(image.share * image.width * image.height / 1e6 for image in question.demand.figures.images)
-    busy = images * (figures.preprocess_image.value + megapixels * figures.preprocess_megapixel.value)
-    busy *= 1 - workload.repeat_percent / 100
+    busy = latency.preprocess_seconds(case.runner, case.typical) - case.runner.costs.request()
     rate = (workload.requests_per_minute or 0) / 60 * workload.burst_percent / 100 / replicas
     wanted = math.ceil(2 * rate * busy) if rate else MEDIA_THREADS // 2
     cores = min(max(LEAST_PREPROCESSING_CORES, wanted), MEDIA_THREADS)
@@ -251,21 +260,36 @@ def _request_works(question: Question) -> dict[int, latency.RequestWork]:
 
     A repeated image is neither prepared nor encoded again, and a shared prefix is not computed again.
     """
-    demand, workload = question.demand, question.workload
-    fresh = 1 - workload.repeat_percent / 100
+    workload = question.workload
     return {
-        p: latency.RequestWork(
-            megapixels=demand.image_tokens_at[p] * demand.mean_megapixels_per_token * fresh,
-            patches=demand.image_tokens_at[p] * demand.mean_patches_per_token * fresh,
-            prompt_tokens=demand.image_tokens_at[p]
-            + (workload.prompt_tokens_p50 if p == 50 else workload.prompt_tokens_max)
-            - workload.shared_prefix_tokens,
-            output_tokens=workload.output_tokens_p50 if p == 50 else workload.output_tokens_max,
-            images=max(1, round(demand.image_tokens_at[p] / demand.mean_tokens_per_image)),
-            span=demand.mean_span,
+        p: _work(
+            question,
+            question.demand.image_tokens_at[p],
+            workload.prompt_tokens_p50 if p == 50 else workload.prompt_tokens_max,
+            workload.output_tokens_p50 if p == 50 else workload.output_tokens_max,
         )
         for p in PERCENTILES
     }
+
+
+def _typical_work(question: Question) -> latency.RequestWork:
+    """Return the mean request, which decides what a replica serves."""
+    workload = question.workload
+    tokens = round(workload.mean_images_per_request * question.demand.mean_tokens_per_image)
+    return _work(question, tokens, workload.mean_prompt_tokens, workload.mean_output_tokens)
+
+
+def _work(question: Question, image_tokens: int, prompt_tokens: int, output_tokens: int) -> latency.RequestWork:
+    demand, workload = question.demand, question.workload
+    fresh = 1 - workload.repeat_percent / 100
+    return latency.RequestWork(
+        megapixels=image_tokens * demand.mean_megapixels_per_token * fresh,
+        patches=image_tokens * demand.mean_patches_per_token * fresh,
+        prompt_tokens=image_tokens + prompt_tokens - workload.shared_prefix_tokens,
+        output_tokens=output_tokens,
+        images=max(1, round(image_tokens / demand.mean_tokens_per_image)),
+        span=demand.mean_span,
+    )
 
 
 def _running_per_replica(
@@ -278,7 +302,7 @@ def _running_per_replica(
         return 1
     rate = workload.requests_per_minute * workload.burst_percent / 100 / replicas
     low, high = 1, MAX_SEQUENCES
-    if latency.requests_per_minute(runner, typical, high) < rate:
+    if MOST_LOAD * latency.requests_per_minute(runner, typical, high) < rate:
         return None
     while low < high:
         middle = (low + high) // 2
@@ -292,13 +316,13 @@ def _running_per_replica(
 def _replicas_for_rate(workload: Workload, case: Case) -> int:
     """Return the fewest replicas that keep up with the declared rate in bursts, each as full as it may be."""
     rate = (workload.requests_per_minute or 0) * workload.burst_percent / 100
-    return math.ceil(rate / latency.requests_per_minute(case.runner, case.works[50], MAX_SEQUENCES))
+    return math.ceil(rate / (MOST_LOAD * latency.requests_per_minute(case.runner, case.typical, MAX_SEQUENCES)))
 
 
 def _late(candidate: Candidate, question: Question, case: Case, running: int) -> Rejection | None:
     """Return the first latency target that is missed with ``running`` requests at once, by closed formulas."""
     for target in question.constraints.latency_targets:
-        work, typical = case.works[target.percentile], case.works[50]
+        work, typical = case.works[target.percentile], case.typical
         figures = latency.request_seconds(case.runner, work, typical, running)
         value = {"ttft": figures.ttft, "tpot": figures.tpot, "request_latency": figures.total}[target.metric]
         if value > target.seconds:

@@ -57,11 +57,15 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """What is the same for every replica count of one candidate."""
+    """What is the same for every replica count of one candidate.
+
+    ``works`` maps percentiles of the declared mix to a request; ``typical`` is the mean one, which the others are like.
+    """
 
     max_model_len: int
     runner: latency.Replica
     works: Mapping[int, latency.RequestWork]
+    typical: latency.RequestWork
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +76,7 @@ class Setting:
     max_num_seqs: int
     replicas: int
     running: int
+    preprocessing_cores: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

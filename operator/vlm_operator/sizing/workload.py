@@ -51,12 +51,27 @@ class Workload:
         return max(entry.count for entry in self.images_per_request)
 
     @property
+    def mean_images_per_request(self) -> float:
+        """The images that a request carries on average."""
+        counts = self.images_per_request
+        return sum(entry.count * entry.weight for entry in counts) / sum(entry.weight for entry in counts)
+
+    @property
+    def mean_prompt_tokens(self) -> int:
+        """The mean length of the text; half of the requests are taken for typical, the others evenly up to the most."""
+        return round((3 * self.prompt_tokens_p50 + self.prompt_tokens_max) / 4)
+
+    @property
+    def mean_output_tokens(self) -> int:
+        """The mean length of an answer, reckoned in the same way."""
+        return round((3 * self.output_tokens_p50 + self.output_tokens_max) / 4)
+
+    @property
     def images_per_hour(self) -> float | None:
         """The mean number of images that arrive, over all replicas; None where the rate is not known."""
         if self.requests_per_minute is None:
             return None
-        weights = sum(entry.weight for entry in self.images_per_request)
-        return self.requests_per_minute * 60 * sum(e.count * e.weight for e in self.images_per_request) / weights
+        return self.requests_per_minute * 60 * self.mean_images_per_request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

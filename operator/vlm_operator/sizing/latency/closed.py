@@ -148,7 +148,7 @@ def requests_per_minute(replica: Replica, typical: RequestWork, concurrency: int
 
 
 def percentiles_seconds(
-    replica: Replica, works: Mapping[int, RequestWork], concurrency: int
+    replica: Replica, works: Mapping[int, RequestWork], typical: RequestWork, concurrency: int
 ) -> dict[int, RequestSeconds]:
-    """Return the latency at each percentile of the declared mix; ``works[50]`` is the typical request."""
-    return {p: request_seconds(replica, work, works[50], concurrency) for p, work in works.items()}
+    """Return the latency at each percentile of the declared mix, beside requests like the typical one."""
+    return {p: request_seconds(replica, work, typical, concurrency) for p, work in works.items()}

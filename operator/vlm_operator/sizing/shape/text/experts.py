@@ -103,12 +103,20 @@ def expert_weights(hidden: int, experts: Experts) -> tuple[Weight, ...]:
     if experts.shared_width:
         shared = f"layers.{{}}.{experts.block}.{experts.shared_name}."
         found += (dense_mlp if experts.gated else squared_mlp)(hidden, experts.shared_width, layers, shared)
-    if experts.latent:
-        found += [
-            Weight(part="mlp", name=f"layers.{{}}.{experts.block}.{name}", rows=rows, columns=columns, layers=layers)
-            for name, rows, columns in (("fc1_latent_proj", hidden, inner), ("fc2_latent_proj", inner, hidden))
-        ]
-    return tuple(found)
+    return (*found, *_latent_projections(hidden, experts))
+
+
+def _latent_projections(hidden: int, experts: Experts) -> tuple[Weight, ...]:
+    """Return the linears into and out of the experts' own width, which every rank holds."""
+    if not experts.latent:
+        return ()
+    sides = (("fc1_latent_proj", hidden, experts.latent), ("fc2_latent_proj", experts.latent, hidden))
+    return tuple(
+        Weight(
+            part="mlp", name=f"layers.{{}}.{experts.block}.{name}", rows=rows, columns=columns, layers=experts.layers
+        )
+        for name, rows, columns in sides
+    )
 
 
 def _qwen(text: Mapping[str, Any]) -> Experts:

@@ -1,4 +1,4 @@
-"""Towers whose configuration is remote code: Phi-4-multimodal, Keye, Ovis and MiniCPM-o.
+"""Towers whose configuration is remote code: Phi-4-multimodal, Keye, Nemotron, Molmo2, Ovis, Step-3 and MiniCPM.
 
 Sources: vLLM ``M/phi4mm.py`` and ``M/vision_siglip_navit.py``, ``M/keye.py``, ``M/ovis.py``, ``M/aimv2.py``,
 ``M/ovis2_5.py``, ``M/siglip2navit.py``, ``M/minicpmo.py``.

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.vectors import DATA, find_file, read_document, read_rows
+from tests.conformance.vectors import DATA, find_file, merge_documents, read_rows
 from vlm_operator.catalogue.load import find_model, model_ids
-from vlm_operator.sizing.tokens import BUILDERS, ImageRule, ServerSettings, TokenRefusal, bind_rule
+from vlm_operator.sizing.tokens import ImageRule, ServerSettings, TokenRefusal, bind_rule
 
 
 @dataclass(kw_only=True)
@@ -44,10 +44,10 @@ def read_groups(folder: Path, name: str) -> list[Group]:
     """Return the groups of the file ``name``, none where ``folder`` lacks it."""
     if find_file(folder, name) is None:
         return []
-    families = read_document(folder, "family_configs.json")
+    families = merge_documents(folder, "family_configs.json")
     lengths = _read_lengths(folder)
     groups: dict[str, Group] = {}
-    for row in map(_correct, read_rows(folder, name)):
+    for row in read_rows(folder, name):
         other = row.get("other_server_args") or {}
         key = " ".join(
             [
@@ -56,18 +56,27 @@ def read_groups(folder: Path, name: str) -> list[Group]:
             ]
         )
         if key not in groups:
-            groups[key] = _make_group(key, row, families.get(row["family"], {}), lengths.get(row["family"]))
-        groups[key].rows.append(row)
+            files = families.get(row["family"]) or _catalogued(row["model"])
+            groups[key] = _make_group(key, row, files, lengths.get(row["family"]))
+        groups[key].rows.append(_correct(row, groups[key].architecture))
     return list(groups.values())
 
 
-def _correct(row: dict[str, Any]) -> dict[str, Any]:
+def _catalogued(model: str) -> dict[str, Any]:
+    """Return the files of a family that no folder has, as the catalogue knows them; none where it does not."""
+    if model not in model_ids():
+        return {}
+    card = find_model(model)
+    return {"model": model, "config.json": card.config, "preprocessor_config.json": card.processor}
+
+
+def _correct(row: dict[str, Any], architecture: str) -> dict[str, Any]:
     """Return ``row``, a verdict that the runs got wrong set right.
 
     More than half of Aria's sizes raise an error once images are split, but the runs took the setting for one without
     effect, and the row of its maximum does not tell.
     """
-    if row["family"] == "aria" and row["mm_processor_kwargs"].get("split_image"):
+    if architecture == "AriaForConditionalGeneration" and row["mm_processor_kwargs"].get("split_image"):
         if "verdict" in row:
             return {**row, "verdict": "start-up fails"}
         if row.get("max_tokens_image_only"):
@@ -77,7 +86,7 @@ def _correct(row: dict[str, Any]) -> dict[str, Any]:
 
 def _read_lengths(folder: Path) -> dict[str, int]:
     """Return the model length that each family was run with; only the rows of the maxima state it."""
-    rows = read_rows(folder if find_file(folder, "max_tokens.jsonl") else DATA, "max_tokens.jsonl")
+    rows = (row for place in (DATA, folder) for row in read_rows(place, "max_tokens.jsonl"))
     return {row["family"]: row["max_model_len"] for row in rows if row.get("max_model_len")}
 
 
@@ -100,7 +109,4 @@ def _make_group(name: str, row: dict[str, Any], files: dict[str, Any], max_model
 
 
 def as_parameters(groups: list[Group]) -> list[Any]:
-    return [
-        pytest.param(group, id=group.name, marks=[] if group.architecture in BUILDERS else [pytest.mark.unbuilt])
-        for group in groups
-    ]
+    return [pytest.param(group, id=group.name) for group in groups]

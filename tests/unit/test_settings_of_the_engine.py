@@ -10,7 +10,13 @@ import pytest
 
 from vlm_operator.sizing.tokens import ImageRule, ImageTokens, ServerSettings, TokenRefusal, bind_rule
 
-GEMMA4 = ("Gemma4ForConditionalGeneration", {"vision_config": {"default_output_length": 280}}, {})  # gemma-4-31B-it
+Model = tuple[str, dict[str, Any], dict[str, Any]]
+
+GEMMA4: Model = (
+    "Gemma4ForConditionalGeneration",
+    {"vision_config": {"default_output_length": 280}},
+    {},
+)  # gemma-4-31B-it
 INTERNVL = (  # InternVL3-8B-hf
     "InternVLForConditionalGeneration",
     {"vision_config": {"image_size": [448, 448], "patch_size": [14, 14]}, "image_seq_length": 256},
@@ -27,7 +33,6 @@ PIXTRAL = (  # pixtral-12b
     {"size": {"longest_edge": 1024}, "patch_size": 16},
 )
 MINICPM = ("MiniCPMV4_6ForConditionalGeneration", {"image_size": 448}, {"patch_size": 14, "max_slice_nums": 9})
-Model = tuple[str, dict[str, Any], dict[str, Any]]
 
 
 def bind(model: Model, kwargs: dict[str, Any], overrides: dict[str, Any] | None = None) -> ImageRule | TokenRefusal:
@@ -128,7 +133,7 @@ def test_a_limit_that_leaves_no_pixel_of_a_video_is_refused() -> None:
 
 
 def test_glm_knows_pixel_limits_as_sizes_alone() -> None:
-    files = {"patch_size": 14, "merge_size": 2, "temporal_patch_size": 2}
+    files: dict[str, Any] = {"patch_size": 14, "merge_size": 2, "temporal_patch_size": 2}
     files |= {"size": {"shortest_edge": 12544, "longest_edge": 9633792}, "processor_class": "Glm4vProcessor"}
     vision = {"patch_size": 14, "spatial_merge_size": 2, "temporal_patch_size": 2}
     model = ("Glm4vForConditionalGeneration", {"vision_config": vision}, files)  # GLM-4.1V-9B-Thinking
@@ -147,3 +152,14 @@ def test_no_hint_reaches_the_dummy_of_kimi_k2_5() -> None:
     rule = bound(("KimiK25ForConditionalGeneration", config, {"media_proc_cfg": limits}), {})
     assert rule.maximum().engine_tokens == 4225
     assert not rule.hint_lowers_budget
+
+
+def test_scoped_limits_of_hunyuan_count_but_leave_the_maximum() -> None:
+    files = {"patch_size": 16, "merge_size": 2, "min_pixels": 262144, "max_pixels": 4194304}  # HunyuanOCR
+    vision = {"vision_config": {"patch_size": 16, "spatial_merge_size": 2}}
+    rule = bound(("HunYuanVLForConditionalGeneration", vision, files), {"images_kwargs": {"max_pixels": 1048576}})
+    for size, embed, patches in [((1000, 800), 802, 3100), ((1025, 1023), 1058, 4096), ((1, 69), 401, 1064)]:
+        answer = rule.count_image(*size)
+        assert isinstance(answer, ImageTokens)
+        assert (answer.embed_tokens, answer.vit_patches) == (embed, patches)
+    assert rule.maximum().engine_tokens == 4162

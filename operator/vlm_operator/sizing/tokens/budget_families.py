@@ -92,8 +92,13 @@ def build_paddleocr(source: reading.Source) -> BudgetGrid:
 
 
 def build_hunyuan(source: reading.Source) -> BudgetGrid:
-    """Bind HunYuan-VL and HunYuanOCR, which the engine runs through ``transformers``."""
-    given = _read_flat(source, _PIXEL_KEYS | {"size"})
+    """Bind HunYuan-VL and HunYuanOCR, which the engine runs through ``transformers``: scoped settings count as well.
+
+    The start-up budget does not follow those.
+    """
+    given = _check_known(reading.flatten_images_kwargs(source.settings), _PIXEL_KEYS | {"size"})
+    scoped = source.settings.mm_processor_kwargs.get("images_kwargs", {})
+    flat = {key: value for key, value in given.items() if key not in scoped}
     native_grid.read_size(source, given, completes_size=False)
     extra = source.processor.get("cat_extra_token")
     shape = _read_shape(source, given, small="as_is")._replace(
@@ -102,7 +107,7 @@ def build_hunyuan(source: reading.Source) -> BudgetGrid:
         # HunYuanVLProcessor adds the two unless its own file turns them off.
         ends=2 if extra is None or reading.boolean("cat_extra_token", bool(extra)) else 0,
     )
-    return _bind(source, RootBudgetGrid, shape, _start_limit(source, given))
+    return _bind(source, RootBudgetGrid, shape, _start_limit(source, flat))
 
 
 def build_minimax_m3(source: reading.Source) -> ImageRule:
@@ -133,12 +138,16 @@ def build_minimax_m3(source: reading.Source) -> ImageRule:
 
 
 def _read_flat(source: reading.Source, known: frozenset[str] | set[str]) -> Mapping[str, Any]:
-    """Return the processor settings; the scoped form counts as unknown.
+    """Return the processor settings; the scoped form counts as unknown."""
+    return _check_known(source.settings.mm_processor_kwargs, known)
+
+
+def _check_known(given: Mapping[str, Any], known: frozenset[str] | set[str]) -> Mapping[str, Any]:
+    """Return ``given``.
 
     Raises:
         Refused: A setting is unknown, or ``size`` comes with one of the pixel limits that it states as well.
     """
-    given = source.settings.mm_processor_kwargs
     reading.refuse_unknown(given, known)
     if given.get("size") and _PIXEL_KEYS & {key for key, value in given.items() if value is not None}:
         raise reading.Refused(

@@ -137,6 +137,28 @@ def test_a_child_of_somebody_else_is_not_taken_over(place: Place) -> None:
     assert "ownerReferences" not in service["metadata"]
 
 
+def test_pods_run_in_the_regions_that_are_named_and_nowhere_else(own_control_plane: ControlPlane) -> None:
+    install_definition(own_control_plane)
+    zones = {"ireland": "eu-west-1a", "frankfurt": "eu-central-1b"}
+    own_control_plane.add_nodes([nodes.gpu_node(nodes.H100_X8, name, zone=zone) for name, zone in zones.items()])
+    place = Place(own_control_plane, "default")
+    h100 = {"allowed": ["h100-80gb-sxm"]}
+    with operator_running(own_control_plane.kubeconfig):
+        place.apply(
+            sample("stays", accelerators={**h100, "regions": ["eu-central-1"]}, scaling={"minReplicas": 5}),
+            sample("elsewhere", accelerators={**h100, "regions": ["us-east-1"]}),
+        )
+        place.wait_condition("stays", "Ready")
+        place.wait_condition("elsewhere", "Sized", "False", "NoGPUs")
+        assert {pod["spec"]["nodeName"] for pod in place.items("pods")} == {"frankfurt"}
+        document = place.find("vlmdeployment", "elsewhere")
+        assert document is not None
+        assert "the node is in region eu-west-1; accelerators.regions has us-east-1" in str(document["status"])
+        since = place.wait_quiet()
+        place.wait_quiet()
+        assert place.writes(since) == []
+
+
 def test_fifty_objects_converge(own_control_plane: ControlPlane) -> None:
     install_definition(own_control_plane)
     own_control_plane.add_nodes([nodes.gpu_node(nodes.H100_X8, name=f"node-{i}") for i in range(8)])

@@ -23,7 +23,7 @@ def has_rows(folder: Path) -> bool:
 
 
 def check_count(config: Any, run: int, floor: int) -> None:
-    """Fail where fewer than ``floor`` of the repository's own rows were compared, skip where a given folder has none."""
+    """Fail where fewer than ``floor`` of the own rows were compared, skip where a given folder has none."""
     if config.getoption("vectors") is None:
         assert run >= floor
     elif not run:

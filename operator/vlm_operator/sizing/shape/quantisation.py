@@ -49,7 +49,7 @@ def read_quantisation(config: Mapping[str, Any]) -> Quantisation | ShapeRefusal 
         return _refuse(method, f"known are {', '.join(sorted(_READERS))}")
     try:
         return reader(found)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
         return _refuse(method, f"its quantization_config lacks or garbles {error}")
 
 

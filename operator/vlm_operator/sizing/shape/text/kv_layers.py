@@ -22,6 +22,19 @@ _LETTERS: Final = {
     "mlp": "mlp",
     "moe": "experts",
 }
+_READS_STATE_TYPES: Final = frozenset(
+    {
+        "NemotronHForCausalLM",
+        "NemotronHPuzzleForCausalLM",
+        "NemotronH_Nano_VL_V2",
+        "Qwen3_5ForCausalLM",
+        "Qwen3_5ForConditionalGeneration",
+        "Qwen3_5MoeForCausalLM",
+        "Qwen3_5MoeForConditionalGeneration",
+    }
+)
+"""Architectures whose file says of which type the states are (``models/config.py:MODELS_CONFIG_MAP``)."""
+
 KEEP_NOTHING: Final = frozenset({"mlp", "experts"})
 """Kinds of layers that keep nothing of a request."""
 
@@ -36,7 +49,7 @@ def read_kv_layers(config: Mapping[str, Any]) -> tuple[KVLayers, ...]:
     Raises:
         KeyError: A size is neither given nor has a class default.
     """
-    text, model_type = find_text_config(config), text_model_type(config)
+    text, model_type = {**find_text_config(config), **_state_types(config)}, text_model_type(config)
     kinds = layer_kinds(model_type, text)
     mixed = len(set(kinds)) > 1
     found: dict[KVLayers, int] = {}
@@ -47,6 +60,17 @@ def read_kv_layers(config: Mapping[str, Any]) -> tuple[KVLayers, ...]:
         one = read_state(text) if read_state else _read_attention(model_type, text, kind, mixed=mixed)
         found[one] = found.get(one, 0) + 1
     return tuple(replace(one, layers=count) for one, count in found.items())
+
+
+def _state_types(config: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return what replaces a file's types of states: nothing where the engine looks at them.
+
+    It does so for few architectures by name; the states of all others are of the model's type.
+    """
+    named = config.get("architectures")
+    if not named or _READS_STATE_TYPES.intersection(named):
+        return {}
+    return {"mamba_ssm_dtype": "auto", "mamba_ssm_cache_dtype": "auto"}
 
 
 def layer_kinds(model_type: str, text: Mapping[str, Any]) -> tuple[str, ...]:

@@ -15,9 +15,9 @@ from vlm_operator.sizing.tokens.tiles import (
     Tiles,
     TileShape,
     column,
+    first_grid,
     largest_grid,
     largest_listed_grid,
-    one_tile,
 )
 from vlm_operator.sizing.tokens.tiles_nemotron import DynamicResolution, PatchBudget
 from vlm_operator.sizing.tokens.tiles_twice import TilesTwice
@@ -53,7 +53,7 @@ def shapes(draw: st.DrawFn, choices: tuple[Choice, ...] = CHOICES, most: int = 4
 @st.composite
 def cut_once(draw: st.DrawFn) -> Tiles:
     kind = draw(st.sampled_from([Tiles, ListedTiles, CanvasTiles]))
-    dummy = draw(st.sampled_from([largest_grid, largest_listed_grid, column, one_tile]))
+    dummy = draw(st.sampled_from([largest_grid, largest_listed_grid, column, first_grid]))
     return kind(settings=SHIPPED, model_id="", shape=draw(shapes()), dummy_grid=dummy)
 
 

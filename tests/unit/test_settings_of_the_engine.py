@@ -163,3 +163,11 @@ def test_scoped_limits_of_hunyuan_count_but_leave_the_maximum() -> None:
         assert isinstance(answer, ImageTokens)
         assert (answer.embed_tokens, answer.vit_patches) == (embed, patches)
     assert rule.maximum().engine_tokens == 4162
+
+
+def test_the_dummy_of_images_that_the_file_does_not_cut_is_the_first_grid_listed() -> None:
+    architecture, config, files = INTERNVL
+    uncut = (architecture, config, {**files, "crop_to_patches": False})
+    maximum = bound(uncut, {"min_patches": 4}).maximum()
+    assert (maximum.engine_tokens, maximum.dummy_size) == (1280, (896, 896))
+    assert bound(uncut, {}).maximum().dummy_size == (448, 448)

@@ -74,9 +74,9 @@ def column(shape: TileShape) -> tuple[int, int]:
     return 1, shape.max_tiles
 
 
-def one_tile(_: TileShape) -> tuple[int, int]:
-    """Return the dummy's grid where the engine believes that images are not cut."""
-    return 1, 1
+def first_grid(shape: TileShape) -> tuple[int, int]:
+    """Return the dummy's grid where the engine believes that images are not cut: the first of all that it lists."""
+    return grids(shape.min_tiles, shape.max_tiles)[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

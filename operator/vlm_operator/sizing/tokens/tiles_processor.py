@@ -15,8 +15,8 @@ from vlm_operator.sizing.tokens.tiles import (
     Tiles,
     TileShape,
     column,
+    first_grid,
     largest_listed_grid,
-    one_tile,
     tile_limits,
 )
 from vlm_operator.sizing.tokens.tiles_internvl import TILE_KEYS
@@ -49,7 +49,7 @@ def build_internvl_hf(source: reading.Source) -> ImageRule:
         model_id=source.model_id,
         shape=shape if cuts else shape._replace(choice="single"),
         cap_name="max_patches",
-        dummy_grid=largest_listed_grid if dummy_cuts else one_tile,
+        dummy_grid=largest_listed_grid if dummy_cuts else first_grid,
         dummy_shape=dummy_shape,
         ignored_settings=_name_ignored(source, TILE_KEYS),
     )

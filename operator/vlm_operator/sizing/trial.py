@@ -4,6 +4,7 @@ In: ``Judged`` from ``judge.py`` and a generator that the caller seeds. Out: the
 simulation. ``search.py`` tries the cheapest plans only: the closed formulas of ``judge.py`` have pruned the rest.
 """
 
+import math
 from dataclasses import replace
 from typing import Final
 
@@ -35,22 +36,25 @@ from vlm_operator.units import GIB, ceil_div
 REQUESTS: Final = 1000
 """Requests of one trial: the 99th percentile then rests on the slowest 10."""
 LEAST_SECONDS: Final = 120.0
+LEAST_TURNS: Final = 10
+"""Times over that the requests in flight are replaced in one trial: a queue that grows shows by then."""
 WARM_UP: Final = 0.1
 BURST_SHARE: Final = 0.1
 """Bursts fill this share of the time (assumed: ``burstPercent`` says only how high they are)."""
 BURST_SECONDS: Final = 30.0
-"""Their mean length (assumed)."""
+"""Their length (assumed)."""
 
 
 def try_plan(judged: Judged, generator: Randomness) -> Plan:
     """Return the plan of ``judged`` with the latency and the traffic figures of a simulated replica."""
     plan = judged.plan
     workload = judged.question.workload
+    arrivals = _arrivals(workload, plan.replicas)
     run = TrafficRun(
         mix=_mix(judged.question),
-        arrivals=_arrivals(workload, plan.replicas),
+        arrivals=arrivals,
         limits=_limits(judged),
-        seconds=_seconds(workload, plan.replicas),
+        seconds=_seconds(arrivals, plan.latency.request.p50),
         warm_up=WARM_UP,
         goal=_goal(judged.question),
     )
@@ -122,9 +126,14 @@ def _arrivals(workload: Workload, replicas: int) -> Poisson | Bursty | ClosedLoo
     return Bursty(rate=rate, peak=peak, burst_share=min(BURST_SHARE, 1 / peak), burst_seconds=BURST_SECONDS)
 
 
-def _seconds(workload: Workload, replicas: int) -> float:
-    rate = (workload.requests_per_minute or 60) / 60 / replicas
-    return max(LEAST_SECONDS, REQUESTS / rate)
+def _seconds(arrivals: Poisson | Bursty | ClosedLoop, request_seconds: float) -> float:
+    """Return how long requests come: long enough for percentiles, for a growing queue to show, for whole bursts."""
+    if isinstance(arrivals, ClosedLoop):
+        return LEAST_SECONDS
+    seconds = max(LEAST_SECONDS, REQUESTS / arrivals.rate, LEAST_TURNS * request_seconds)
+    if isinstance(arrivals, Poisson):
+        return seconds
+    return math.ceil(seconds / arrivals.cycle_seconds) * arrivals.cycle_seconds
 
 
 def _limits(judged: Judged) -> ServerLimits:

@@ -23,11 +23,11 @@ class Poisson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bursty:
-    """Arrivals at a mean ``rate`` that alternate between bursts and calm.
+    """Arrivals at a mean ``rate`` that alternate between calm and bursts.
 
-    During a burst the rate is ``peak`` times the mean; bursts take ``burst_seconds`` on average and fill
-    ``burst_share`` of the time, so the calm rate is what keeps the mean. Both durations are exponential: a Markov-
-    modulated Poisson process of two states. ``peak`` x ``burst_share`` is at most 1.
+    During a burst the rate is ``peak`` times the mean; bursts take ``burst_seconds`` and fill ``burst_share`` of the
+    time, so the calm rate is what keeps the mean: a Poisson process whose rate steps up and down. The durations are
+    fixed, so that a few cycles already show what many would. ``peak`` x ``burst_share`` is at most 1.
     """
 
     rate: float
@@ -35,15 +35,21 @@ class Bursty:
     burst_share: float
     burst_seconds: float
 
+    @property
+    def cycle_seconds(self) -> float:
+        """One calm and one burst."""
+        return self.burst_seconds / self.burst_share
+
     def times(self, generator: Randomness) -> Iterator[float]:
         """Return arrival times in seconds, without end."""
         draw = generator.random
         calm = self.rate * max(0.0, 1 - self.peak * self.burst_share) / (1 - self.burst_share)
-        calm_seconds = self.burst_seconds * (1 - self.burst_share) / self.burst_share
-        now, bursting = 0.0, False
+        calm_seconds = self.cycle_seconds - self.burst_seconds
+        now = until = 0.0
+        bursting = True
         while True:
             bursting = not bursting
-            until = now - log(1.0 - draw()) * (self.burst_seconds if bursting else calm_seconds)
+            until += self.burst_seconds if bursting else calm_seconds
             rate = self.rate * self.peak if bursting else calm
             while rate:
                 now -= log(1.0 - draw()) / rate

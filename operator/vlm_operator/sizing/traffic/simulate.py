@@ -15,9 +15,10 @@ from vlm_operator.sizing.traffic.result import Goal, TrafficResult, summarise
 from vlm_operator.sizing.traffic.server import ServerLimits
 
 BACKLOG: Final = 1.2
-"""A queue that is this much longer in the last third of the arrivals than in the middle third is growing."""
-SMALL_BACKLOG: Final = 2.0
-"""Mean waiting time, in multiples of the median request, below which a queue is no backlog."""
+"""A least waiting time that is this much longer in the last third of the arrivals than in the middle third is growing:
+under overload it doubles."""
+SMALL_BACKLOG: Final = 0.05
+"""Least waiting time, in multiples of the median request, below which the queue drains."""
 
 
 class RequestSeconds(StepSeconds, Protocol):
@@ -138,15 +139,20 @@ class _Source:
 
 
 def _keeps_up(engine: Engine, source: _Source) -> bool:
-    """Whether the waiting does not grow with time; a closed loop always keeps up."""
+    """Whether the queue drains again and again; a closed loop always keeps up.
+
+    The shortest wait tells a burst from overload: the queue of a burst drains before the next one.
+    """
     requests = sorted(engine.finished, key=lambda request: request.arrived)
     third = len(requests) // 3
     if source.closed or not third:
         return True
-    waits = [_mean_wait(requests[third * part : third * (part + 1)]) for part in (1, 2)]
+    middle, last = (
+        min(
+            request.admitted - request.arrived - request.prepare
+            for request in requests[third * part : third * (part + 1)]
+        )
+        for part in (1, 2)
+    )
     typical = sorted(request.finished - request.admitted for request in requests)[len(requests) // 2]
-    return waits[1] <= SMALL_BACKLOG * typical or waits[1] <= BACKLOG * waits[0]
-
-
-def _mean_wait(requests: list[Request]) -> float:
-    return sum(request.admitted - request.arrived for request in requests) / len(requests)
+    return last <= SMALL_BACKLOG * typical or last <= BACKLOG * middle

@@ -14,7 +14,7 @@ from tests.conformance.vectors import check_count, read_rows, vectors_folder
 from vlm_operator.sizing.shape import AttentionLayers, ModelShape, StateLayers, read_shape
 from vlm_operator.sizing.weights import weights_per_rank
 
-ROWS = 85
+ROWS = 100
 BFLOAT16 = 2
 
 

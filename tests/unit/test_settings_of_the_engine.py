@@ -171,3 +171,19 @@ def test_the_dummy_of_images_that_the_file_does_not_cut_is_the_first_grid_listed
     maximum = bound(uncut, {"min_patches": 4}).maximum()
     assert (maximum.engine_tokens, maximum.dummy_size) == (1280, (896, 896))
     assert bound(uncut, {}).maximum().dummy_size == (448, 448)
+
+
+def test_a_pixel_limit_of_null_is_refused() -> None:
+    vision = {"vision_config": {"patch_size": 14, "spatial_merge_size": 2}}  # Qwen2.5-VL-7B-Instruct
+    files = {"patch_size": 14, "merge_size": 2, "min_pixels": 3136, "max_pixels": 12845056}
+    refusal = bind(("Qwen2_5_VLForConditionalGeneration", vision, files), {"max_pixels": None})
+    assert isinstance(refusal, TokenRefusal)
+    assert refusal.reason == "StartupFails"
+
+
+def test_a_size_that_gemma3_scales_to_without_counting_is_refused() -> None:
+    config = {"mm_tokens_per_image": 256, "vision_config": {"image_size": 896, "patch_size": 14}}  # gemma-3-27b-it
+    files = {"image_seq_length": 256, "size": {"height": 896, "width": 896}}
+    refusal = bind(("Gemma3ForConditionalGeneration", config, files), {"size": {"height": 448, "width": 448}})
+    assert isinstance(refusal, TokenRefusal)
+    assert refusal.reason == "SettingMismatch"

@@ -80,10 +80,11 @@ class AspectGrid(ImageRule):
 
     @property
     def cap(self) -> Cap | None:
-        """The limit of tokens, where a setting reaches it."""
+        """The limit of tokens, where a setting reaches it. A larger one may fit the aspect with fewer of them."""
         if not self.settable:
             return None
-        return Cap(name="max_image_tokens", value=self.shape.max_tokens, tighter=range(1, self.shape.max_tokens))
+        most = self.shape.max_tokens
+        return Cap(name="max_image_tokens", value=most, tighter=range(1, most), monotone=False)
 
     def with_cap(self, value: int) -> "AspectGrid":
         """Return the rule with ``max_image_tokens`` at ``value``, which the budget follows."""

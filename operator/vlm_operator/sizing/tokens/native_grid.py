@@ -111,7 +111,13 @@ def build_native_grid(
     given = reading.flatten_images_kwargs(source.settings)
     reading.refuse_unknown(given, (*PIXEL_SETTINGS, *SAMPLING_SETTINGS, "videos_kwargs"))
     size = read_size(source, given, completes_size=completes_size)
-    override = {key: given[key] for key in ("min_pixels", "max_pixels") if given.get(key) is not None}
+    override = {key: given[key] for key in ("min_pixels", "max_pixels") if key in given}
+    if None in override.values():
+        raise reading.Refused(
+            "StartupFails",
+            "mm_processor_kwargs has min_pixels or max_pixels of null, and the server would not start (TypeError); "
+            "drop it",
+        )
     name, processor = source.model_id, source.processor
     min_pixels = reading.first_int(
         name,

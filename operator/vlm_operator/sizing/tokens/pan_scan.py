@@ -79,7 +79,8 @@ def build_gemma3(source: reading.Source) -> ImageRule:
         "do_pan_and_scan", "pan_and_scan_min_crop_size", "pan_and_scan_max_num_crops",
         "pan_and_scan_min_ratio_to_activate",
     }  # fmt: skip
-    reading.refuse_unknown(given, known)
+    reading.refuse_unknown(given, {*known, "size"})
+    reading.refuse_changed({key: given[key] for key in given if key == "size"}, source.processor, "drop it")
     values = {**source.processor, **given}
     name = source.model_id
     image_size = reading.first_int(source.model_id, (source.config, "vision_config.image_size"))

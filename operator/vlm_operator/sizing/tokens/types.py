@@ -105,7 +105,8 @@ class Cap:
         name: The setting as the engine spells it.
         value: Its value under the rule's settings.
         tighter: Values below ``value``, ascending, that the engine honours in pixels and count.
-        monotone: Whether a larger value never keeps fewer pixels of any image.
+        monotone: Whether a larger value never keeps less of an image, in pixels or tokens, than a smaller one does.
+            What a small value adds to a thin image beyond what ``value`` keeps does not count.
     """
 
     name: str

@@ -103,6 +103,34 @@ def test_a_tower_is_excluded_in_every_spelling(ignore: object) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("quantisation", "plain"),
+    [
+        # Each method's own key: fp8.py:162-168, compressed_tensors.py, modelopt.py, auto_gptq.py ("-:" skips a module).
+        ({"quant_method": "fp8", "ignored_layers": ["mlp", "visual"]}, "mlp"),
+        ({**FP8, "modules_to_not_convert": ["self_attn", "visual"]}, "attention"),
+        ({**NVFP4, "ignore": ["*.mlp.*", "visual*"]}, "mlp"),
+        ({**NVFP4, "ignore": None, "exclude_modules": ["model.layers.*.mlp*", "visual*"]}, "mlp"),
+        ({**INT4, "ignore": [r"re:.*mlp\.(gate|up|gate_up|down)_proj.*", "re:.*visual.*"]}, "mlp"),
+        ({**GPTQ, "dynamic": {r"-:.*\.self_attn\..*": {}}}, "attention"),
+    ],
+)
+def test_modules_that_a_list_names_stay_plain_and_the_others_are_stored(
+    quantisation: dict[str, Any], plain: str
+) -> None:
+    whole, stored = weights_per_rank(_shape(), 1), weights_per_rank(_shape(quantisation), 1)
+    assert getattr(stored, plain) == getattr(whole, plain)
+    other = {"mlp": "attention", "attention": "mlp"}[plain]
+    assert getattr(stored, other) < 0.6 * getattr(whole, other)
+    assert stored.vision_tower == whole.vision_tower
+
+
+def test_a_list_of_200_000_names_is_looked_up_and_not_walked_through() -> None:
+    names = ["model.layers.3.mlp.gate_proj", *(f"model.layers.{number}.other" for number in range(200_000))]
+    shape = _shape({**AWQ, "modules_to_not_convert": names})
+    assert weights_per_rank(shape, 1).mlp > weights_per_rank(_shape(AWQ), 1).mlp
+
+
 @pytest.mark.parametrize("quantisation", [AWQ, GPTQ])
 def test_awq_and_gptq_never_touch_a_tower(quantisation: dict[str, Any]) -> None:
     unlisted = {key: value for key, value in quantisation.items() if key != "modules_to_not_convert"}
@@ -131,9 +159,23 @@ def test_storage_changes_no_parameter_count() -> None:
         ({"quant_method": "modelopt", "quant_algo": "W4A8_AWQ"}, "W4A8_AWQ"),
         ("fp8", "no mapping"),
         (W4A8, "4-bit weights with quantised activations"),
+        ({**FP8, "weight_block_size": [128]}, "a block of 1 sides"),
+        ({**FP8, "weight_block_size": [128, -128]}, "a group of -128 weights"),
+        ({**AWQ, "group_size": 0}, "a group of 0 weights"),
+        ({**GPTQ, "bits": 3}, "3 bits"),
+        ({**GPTQ, "sym": False}, "asymmetric 4 bits"),
+        ({**GPTQ, "dynamic": {r"+:.*\.mlp\..*": {"bits": 8}}}, "several weight schemes"),
+        ({**NVFP4, "group_size": -16}, "a group of -16 weights"),
+        ({"quant_method": "compressed-tensors", "config_groups": {}}, "config_groups"),
+        (_compressed({"num_bits": 9, "type": "int", "strategy": "channel"}, None, []), "9 bits"),
+        (_compressed({"num_bits": 4, "type": "float", "group_size": 8, "strategy": "group"}, None, []), "groups of 8"),
+        ({**INT4, "ignore": ["re:("]}, "re:("),
+        ({**INT4, "ignore": ["re:(.|.)*z"]}, "too long to match"),
+        ({**INT4, "ignore": ["re:.*[a-z].*[a-z].*[a-z].*z"]}, "too long to match"),
+        ({**INT4, "ignore": [f"re:x{number}" for number in range(65)]}, "65 expressions"),
     ],
 )
-def test_an_unknown_format_is_refused_by_name(quantisation: object, named: str) -> None:
+def test_a_format_that_is_unknown_or_contradicts_itself_is_refused_by_name(quantisation: object, named: str) -> None:
     refused = read_shape("Qwen2_5_VLForConditionalGeneration", {**QWEN, "quantization_config": quantisation})
     assert isinstance(refused, ShapeRefusal)
     assert refused.reason == "UnknownQuantisation"

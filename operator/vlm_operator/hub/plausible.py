@@ -17,22 +17,18 @@ MOST: Final = 10**12
 _SECTION: Final = re.compile(r"(_config|_scaling|^rope_parameters|^img_processor)$")
 _LAYERS: Final = re.compile(r"(layers|depth|blocks|_levels)$")
 _PIECES: Final = re.compile(r"(tiles|crops|slices?(_nums)?|patch(es)?|on_one_side|max_num)$")
-_ABOVE_ZERO: Final = frozenset(
+_COUNTS: Final = frozenset(
     {
-        *(
-            "hidden_size",
-            "intermediate_size",
-            "vocab_size",
-            "embed_dim",
-            "head_dim",
-            "global_head_dim",
-            "max_position_embeddings",
-        ),
+        *("hidden_size", "intermediate_size", "vocab_size", "embed_dim", "head_dim", "global_head_dim"),
         *("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "num_heads", "depth"),
-        *("patch_size", "image_size", "spatial_merge_size", "temporal_patch_size", "mlp_ratio", "hidden_stride"),
-        *("downsample_ratio", "downsample_factor", "scale_factor", "pooling_kernel_size", "linear_conv_kernel_dim"),
+        *("max_position_embeddings", "patch_size", "image_size", "spatial_merge_size", "temporal_patch_size"),
+        *("pooling_kernel_size", "linear_conv_kernel_dim"),
     }
 )
+"""Things and sides of things: at least one, and no part of one."""
+
+_RATIOS: Final = frozenset({"mlp_ratio", "hidden_stride", "downsample_ratio", "downsample_factor", "scale_factor"})
+"""Above 0, and whole or not."""
 
 
 def find_implausible(document: Mapping[str, Any], path: str = "") -> Iterator[str]:
@@ -52,8 +48,10 @@ def _wrong(key: str, value: Any) -> str:
     """Return what is wrong with a value of this key, empty where nothing is."""
     if isinstance(value, list | Mapping):
         return ""
-    if key in _ABOVE_ZERO and value is not None and (not _is_number(value) or value <= 0):
-        return f"is {_shown(value)}, but must be a number above 0"
+    if key in _COUNTS | _RATIOS and value is not None:
+        whole = "whole " if key in _COUNTS else ""
+        if not _is_number(value) or value <= 0 or (whole and value % 1):
+            return f"is {_shown(value)}, but must be a {whole}number above 0"
     if not _is_number(value):
         return ""
     if _LAYERS.search(key) and abs(value) > MOST_LAYERS:

@@ -11,7 +11,7 @@ from typing import Final
 
 from vlm_operator.catalogue.types import StoredTensor
 from vlm_operator.sizing.shape import ModelShape, ShapeRefusal
-from vlm_operator.sizing.shape.quantisation import PROJECTOR_WORDS, TOWER_WORDS
+from vlm_operator.sizing.shape.exclusions import PROJECTOR_WORDS, TOWER_WORDS
 from vlm_operator.sizing.shape.weight import table
 from vlm_operator.sizing.weights import weights_per_rank
 from vlm_operator.units import GIB

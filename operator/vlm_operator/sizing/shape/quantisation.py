@@ -4,31 +4,14 @@ Sources: vLLM 0.33.0 ``model_executor/layers/quantization/{fp8,auto_awq,auto_gpt
 ``compressed_tensors/``: tensors that each method creates, its exclusion list and its minimum capability.
 """
 
-import fnmatch
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from vlm_operator.sizing.shape.exclusions import Exclusions, read_exclusions
 from vlm_operator.sizing.shape.types import Quantisation, ShapeRefusal
 from vlm_operator.sizing.shape.weight import Scheme, Weight
-
-TEXT_PREFIXES: Final = ("model.language_model.", "language_model.model.", "model.", "language_model.", "")
-TOWER_WORDS: Final = ("visual", "vision_tower", "vision_model", "vision_encoder", "visual_tokenizer")
-PROJECTOR_WORDS: Final = (
-    "visual",
-    "multi_modal_projector",
-    "mm_projector",
-    "mlp1",
-    "embed_vision",
-    "connector",
-    "merger",
-    "resampler",
-    "projector",
-)
-"""How exclusion lists name the parts. An export that lists any module of a tower leaves the whole tower plain, and
-their module names differ too much to compare one by one; the language model's are compared exactly."""
-
 
 FP8_CAPABILITY: Final = (8, 9)
 INT4_CAPABILITY: Final = (7, 5)
@@ -49,8 +32,10 @@ def read_quantisation(config: Mapping[str, Any]) -> Quantisation | ShapeRefusal 
         return _refuse(method, f"known are {', '.join(sorted(_READERS))}")
     try:
         return reader(found)
-    except (LookupError, TypeError, ValueError, AttributeError, StopIteration) as error:
-        return _refuse(method, f"its quantization_config lacks or garbles {error}")
+    except KeyError as error:
+        return _refuse(method, f"its quantization_config lacks {error}")
+    except (TypeError, ValueError, AttributeError) as error:
+        return _refuse(method, f"its quantization_config is not understood: {error}")
 
 
 def apply_quantisation(weights: tuple[Weight, ...], quantisation: Quantisation | None) -> tuple[Weight, ...]:
@@ -65,45 +50,58 @@ def _apply(weight: Weight, quantisation: Quantisation) -> tuple[Weight, ...]:
         return (weight,)
     if quantisation.text_only and weight.part in {"vision_tower", "projector"}:
         return (weight,)
-    kept = tuple(layer for layer in weight.layers if is_ignored(weight, layer, quantisation.ignore))
+    kept = tuple(layer for layer in weight.layers if quantisation.plain.cover(weight, layer))
     stored = tuple(layer for layer in weight.layers if layer not in kept)
     plain, packed = replace(weight, layers=kept), replace(weight, layers=stored, scheme=quantisation.scheme)
     return tuple(part for part in (plain, packed) if part.layers)
 
 
-def is_ignored(weight: Weight, layer: int, ignore: tuple[str, ...]) -> bool:
-    """Return whether an exclusion list names the module of ``weight`` in ``layer``, in any of its spellings."""
-    words = {"vision_tower": TOWER_WORDS, "projector": PROJECTOR_WORDS}.get(weight.part)
-    if words is not None:
-        return any(word in pattern for pattern in ignore for word in words)
-    names = [prefix + weight.name.format(layer) for prefix in TEXT_PREFIXES]
-    return any(_matches(pattern, name) for pattern in ignore for name in names)
-
-
-def _matches(pattern: str, name: str) -> bool:
-    if pattern.startswith("re:"):
-        return re.match(pattern[3:], name) is not None
-    if "*" in pattern:
-        return fnmatch.fnmatchcase(name, pattern)
-    return f".{pattern}." in f".{name}."
-
-
-def _ignore(found: Mapping[str, Any]) -> tuple[str, ...]:
-    listed = found.get("modules_to_not_convert") or found.get("ignore") or found.get("exclude_modules") or ()
+def _plain(found: Mapping[str, Any]) -> Exclusions:
+    """Return what the list of ``found`` excludes: each method and each release of an export has its own key for it."""
+    keys = ("ignored_layers", "modules_to_not_convert", "ignore", "exclude_modules")
+    listed = next((found[key] for key in keys if found.get(key)), ())
     if isinstance(listed, str):
-        return tuple(re.split(r"[\s,]+", listed))
-    return tuple(str(entry) for entry in listed)
+        listed = re.split(r"[\s,]+", listed)
+    skipped = [str(module).removeprefix(_SKIPPED) for module in found.get("dynamic") or () if _is_skipped(module)]
+    return read_exclusions([*map(str, listed), *(f"re:{expression}" for expression in skipped)])
+
+
+def _is_skipped(module: object) -> bool:
+    """Return whether an entry of GPTQ's ``dynamic`` leaves a module plain; others change its scheme."""
+    return str(module).startswith(_SKIPPED)
+
+
+def _group(value: Any, *, channel: int | None = None) -> int:
+    """Return the rows that share a scale, 0 where the column has one: ``channel`` is how the method writes that.
+
+    Raises:
+        ValueError: It is no size of a group.
+    """
+    size = int(value)
+    if size == channel:
+        return 0
+    if size < 1:
+        raise ValueError(f"a group of {size} weights")
+    return size
+
+
+def _block(value: Any) -> tuple[int, int]:
+    """Return the rows and columns of a block, which files give as columns and rows."""
+    sides = [_group(side) for side in value]
+    if len(sides) != 2:
+        raise ValueError(f"a block of {len(sides)} sides")
+    return sides[1], sides[0]
 
 
 def _read_fp8(found: Mapping[str, Any]) -> Quantisation:
     block = found.get("weight_block_size")
-    rows, columns = (int(block[1]), int(block[0])) if block else (0, 0)
+    rows, columns = _block(block) if block else (0, 0)
     scheme = Scheme(bits=8, container_bits=8, group_rows=rows, group_columns=columns, scale_bytes=4)
     return Quantisation(
         method="fp8",
         format="fp8",
         scheme=scheme,
-        ignore=_ignore(found),
+        plain=_plain(found),
         min_capability=MARLIN_CAPABILITY,
         native_capability=FP8_CAPABILITY,
         kv_dtype=None,
@@ -111,14 +109,15 @@ def _read_fp8(found: Mapping[str, Any]) -> Quantisation:
 
 
 def _read_awq(found: Mapping[str, Any]) -> Quantisation:
-    bits, group = int(found["bits"]), int(found["group_size"])
+    bits = int(found.get("w_bit") or found["bits"])
+    group = _group(found.get("q_group_size") or found["group_size"], channel=-1)
     if bits != 4:
         message = f"{bits} bits (AWQ is served with 4)"
         raise ValueError(message)
     scheme = Scheme(
         bits=bits,
         container_bits=_INT32,
-        group_rows=max(group, 0),
+        group_rows=group,
         group_columns=1,
         scale_bytes=2,
         zeros=bool(found.get("zero_point", True)),
@@ -127,14 +126,16 @@ def _read_awq(found: Mapping[str, Any]) -> Quantisation:
 
 
 def _read_gptq(found: Mapping[str, Any]) -> Quantisation:
-    bits, group = int(found["bits"]), int(found["group_size"])
-    if bits not in {2, 3, 4, 8}:
-        message = f"{bits} bits (GPTQ is served with 2, 3, 4 and 8)"
-        raise ValueError(message)
+    bits, group = int(found["bits"]), _group(found["group_size"], channel=-1)
+    if bits not in {4, 8} or not found.get("sym", True):
+        kind = "" if found.get("sym", True) else "asymmetric "
+        raise ValueError(f"{kind}{bits} bits (GPTQ is served with symmetric 4 and 8)")
+    if not all(_is_skipped(module) for module in found.get("dynamic") or ()):
+        raise ValueError("dynamic: several weight schemes in one checkpoint")
     scheme = Scheme(
         bits=bits,
         container_bits=_INT32,
-        group_rows=max(group, 0),
+        group_rows=group,
         group_columns=1,
         scale_bytes=2,
         zeros=True,
@@ -148,7 +149,7 @@ def _int4(method: str, scheme: Scheme, found: Mapping[str, Any]) -> Quantisation
         method=method,
         format=method,
         scheme=scheme,
-        ignore=_ignore(found),
+        plain=_plain(found),
         min_capability=INT4_CAPABILITY,
         native_capability=INT4_CAPABILITY,
         text_only=True,
@@ -159,6 +160,8 @@ def _int4(method: str, scheme: Scheme, found: Mapping[str, Any]) -> Quantisation
 def _read_compressed(found: Mapping[str, Any]) -> Quantisation:
     groups = found["config_groups"]
     weights = [group["weights"] for group in groups.values()]
+    if not weights:
+        raise ValueError("config_groups: it is empty")
     if any(entry != weights[0] for entry in weights):
         message = "config_groups: several weight schemes in one checkpoint"
         raise ValueError(message)
@@ -174,7 +177,7 @@ def _read_compressed(found: Mapping[str, Any]) -> Quantisation:
         method="compressed-tensors",
         format=_compressed_format(bits, kind),
         scheme=scheme,
-        ignore=_ignore(found),
+        plain=_plain(found),
         min_capability=MARLIN_CAPABILITY,
         native_capability=FP8_CAPABILITY if kind == "float" and bits == _BYTE else MARLIN_CAPABILITY,
         integer_activations=integer,
@@ -189,16 +192,11 @@ def _compressed_format(bits: int, kind: str) -> str:
 
 
 def _compressed_scheme(weight: Mapping[str, Any], bits: int, kind: str) -> Scheme:
-    strategy = str(weight.get("strategy") or ("group" if weight.get("group_size") else "tensor"))
-    block = weight.get("block_structure")
-    groupings = {
-        "tensor": (0, 0),
-        "channel": (0, 1),
-        "group": (int(weight.get("group_size") or 0), 1),
-        "tensor_group": (int(weight.get("group_size") or 0), 1),
-        "block": (int(block[1]), int(block[0])) if block else (128, 128),
-    }
-    rows, columns = groupings[strategy]
+    rows, columns = _compressed_grouping(weight)
+    if kind == "float" and bits != _BYTE and (bits, rows) not in _FP4_GROUPS:
+        raise ValueError(f"{bits}-bit floats in groups of {rows} (8 bits, and 4 in groups of 16 or 32, are served)")
+    if kind not in {"float", "int"} or not 2 <= bits <= _BYTE:
+        raise ValueError(f"{bits} bits of type {kind} (integers of 2 to 8 and floats of 4 and 8 are served)")
     packed = kind == "int" and bits < _BYTE
     scale = (1 if packed is False and rows else 4) if bits < _BYTE else 4
     return Scheme(
@@ -211,6 +209,17 @@ def _compressed_scheme(weight: Mapping[str, Any], bits: int, kind: str) -> Schem
     )
 
 
+def _compressed_grouping(weight: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the rows and columns that share a scale, 0 for all of them."""
+    strategy = str(weight.get("strategy") or ("group" if weight.get("group_size") else "tensor"))
+    if strategy == "block":
+        block = weight.get("block_structure")
+        return _block(block) if block else (128, 128)
+    if strategy in {"group", "tensor_group"}:
+        return _group(weight["group_size"], channel=-1), 1
+    return {"tensor": (0, 0), "channel": (0, 1)}[strategy]
+
+
 def _read_modelopt(found: Mapping[str, Any]) -> Quantisation:
     inner = found.get("quantization") or found
     algorithm = str(inner.get("quant_algo", "")).upper()
@@ -220,7 +229,7 @@ def _read_modelopt(found: Mapping[str, Any]) -> Quantisation:
             method="modelopt",
             format="fp8",
             scheme=scheme,
-            ignore=_ignore(inner),
+            plain=_plain(inner),
             min_capability=FP8_CAPABILITY,
             native_capability=FP8_CAPABILITY,
             kv_dtype=_kv_dtype(inner),
@@ -228,13 +237,13 @@ def _read_modelopt(found: Mapping[str, Any]) -> Quantisation:
     if algorithm != "NVFP4":
         message = f"quant_algo {algorithm or '(none)'} (FP8 and NVFP4 are known)"
         raise ValueError(message)
-    group = int(inner.get("group_size") or 16)
+    group = _group(inner.get("group_size") or 16)
     scheme = Scheme(bits=4, container_bits=8, group_rows=group, group_columns=1, scale_bytes=1)
     return Quantisation(
         method="modelopt_fp4",
         format="nvfp4",
         scheme=scheme,
-        ignore=_ignore(inner),
+        plain=_plain(inner),
         min_capability=MARLIN_CAPABILITY,
         native_capability=(10, 0),
         kv_dtype=_kv_dtype(inner),
@@ -255,6 +264,9 @@ def _refuse(method: str, why: str) -> ShapeRefusal:
     )
 
 
+_FP4_GROUPS: Final = frozenset({(4, 16), (4, 32)})
+"""NVFP4 and MXFP4 (``compressed_tensors.py``, ``_is_nvfp4_format`` and ``_is_mxfp4``)."""
+_SKIPPED: Final = "-:"
 _INT32: Final = 32
 _BYTE: Final = 8
 _READERS: Final = {

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from vlm_operator.sizing.shape.exclusions import Exclusions
 from vlm_operator.sizing.shape.kv_layers import KVLayers
 from vlm_operator.sizing.shape.weight import Scheme, Weight
 
@@ -13,7 +14,7 @@ class Quantisation:
 
     Attributes:
         format: The format of the weights, as ``quality.allowedQuantizations`` names it.
-        ignore: Names, globs and ``re:`` expressions of modules that stay plain.
+        plain: Modules that stay plain.
         min_capability: Below this compute capability the engine refuses the method.
         native_capability: From here on the method's own kernels run; below, weights alone are compressed.
         integer_activations: Whether matrices are multiplied in INT8, which capability 10.0 and above refuses.
@@ -25,7 +26,7 @@ class Quantisation:
     method: str
     format: str
     scheme: Scheme
-    ignore: tuple[str, ...]
+    plain: Exclusions
     min_capability: tuple[int, int]
     native_capability: tuple[int, int]
     integer_activations: bool = False

@@ -142,8 +142,8 @@ def _credit_reasons(question: Question) -> Iterator[str]:
     """Say what is not computed twice."""
     workload = question.workload
     if workload.repeat_percent:
-        cache = f"a cache of {PROCESSOR_CACHE_GIB} GiB"
-        yield f"{workload.repeat_percent} % of the images come again: {cache} saves preparing and encoding them"
+        cache = f"a cache of {PROCESSOR_CACHE_GIB} GiB saves preparing them"
+        yield f"{workload.repeat_percent} % of the images come again: {cache}, the encoder's cache encoding the latest"
     if workload.shared_prefix_tokens:
         yield f"{workload.shared_prefix_tokens:,} tokens that begin every prompt are computed once"
 

@@ -17,6 +17,7 @@ from vlm_operator.sizing.kv_cache import KVSettings, check_kv_cache
 from vlm_operator.sizing.legality import LengthRefusal, check_encoder_mode, check_gpu, check_tensor_parallel
 from vlm_operator.sizing.plan import LatencyEstimate, Plan, Rejection
 from vlm_operator.sizing.question import Candidate, Case, Judged, Question, Setting
+from vlm_operator.sizing.repeats import FreshShares, fresh_shares
 from vlm_operator.sizing.start_up import Misfit
 from vlm_operator.sizing.workload import LatencyTarget, Workload
 from vlm_operator.units import format_gib
@@ -71,11 +72,12 @@ def _with_traffic(candidate: Candidate, question: Question, max_model_len: int) 
     constraints = question.constraints
     replicas = constraints.min_replicas
     most = constraints.max_replicas or max(MAX_REPLICAS, constraints.min_replicas)
+    fresh = fresh_shares(question, _wanted_step(candidate, question) or BATCHED_TOKENS[0])
     case = Case(
         max_model_len=max_model_len,
         runner=_replica(candidate, question),
-        works=_request_works(question),
-        typical=_typical_work(question),
+        works=_request_works(question, fresh),
+        typical=_typical_work(question, fresh),
     )
     hopeless = _late(candidate, question, case, 1)
     if hopeless is not None:  # late with a replica for itself: more replicas would not help
@@ -255,15 +257,13 @@ def _wanted_step(candidate: Candidate, question: Question) -> int | None:
     return question.constraints.asked.max_num_batched_tokens or candidate.max_num_batched_tokens
 
 
-def _request_works(question: Question) -> dict[int, latency.RequestWork]:
-    """Return the work of the request at each percentile of the declared mix; what caches answer is no work.
-
-    A repeated image is neither prepared nor encoded again, and a shared prefix is not computed again.
-    """
+def _request_works(question: Question, fresh: FreshShares) -> dict[int, latency.RequestWork]:
+    """Return the work of the request at each percentile of the declared mix; what caches answer is no work."""
     workload = question.workload
     return {
         p: _work(
             question,
+            fresh,
             question.demand.image_tokens_at[p],
             workload.prompt_tokens_p50 if p == 50 else workload.prompt_tokens_max,
             workload.output_tokens_p50 if p == 50 else workload.output_tokens_max,
@@ -272,19 +272,21 @@ def _request_works(question: Question) -> dict[int, latency.RequestWork]:
     }
 
 
-def _typical_work(question: Question) -> latency.RequestWork:
+def _typical_work(question: Question, fresh: FreshShares) -> latency.RequestWork:
     """Return the mean request, which decides what a replica serves."""
     workload = question.workload
     tokens = round(workload.mean_images_per_request * question.demand.mean_tokens_per_image)
-    return _work(question, tokens, workload.mean_prompt_tokens, workload.mean_output_tokens)
+    return _work(question, fresh, tokens, workload.mean_prompt_tokens, workload.mean_output_tokens)
 
 
-def _work(question: Question, image_tokens: int, prompt_tokens: int, output_tokens: int) -> latency.RequestWork:
+def _work(
+    question: Question, fresh: FreshShares, image_tokens: int, prompt_tokens: int, output_tokens: int
+) -> latency.RequestWork:
     demand, workload = question.demand, question.workload
-    fresh = 1 - workload.repeat_percent / 100
     return latency.RequestWork(
-        megapixels=image_tokens * demand.mean_megapixels_per_token * fresh,
-        patches=image_tokens * demand.mean_patches_per_token * fresh,
+        megapixels=image_tokens * demand.mean_megapixels_per_token * fresh.prepared,
+        patches=image_tokens * demand.mean_patches_per_token * fresh.encoded,
+        prepared=image_tokens * demand.mean_patches_per_token * fresh.prepared,
         prompt_tokens=image_tokens + prompt_tokens - workload.shared_prefix_tokens,
         output_tokens=output_tokens,
         images=max(1, round(image_tokens / demand.mean_tokens_per_image)),

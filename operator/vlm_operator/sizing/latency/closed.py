@@ -49,7 +49,8 @@ class RequestWork:
 
     Told apart by identity: it is looked up for every number of requests that a candidate is judged at.
 
-    ``span`` are the patches that attend to each other, None for all of an image.
+    ``span`` are the patches that attend to each other, None for all of an image. ``prepared`` are the patches that are
+    cut on the CPU, None for all.
     """
 
     megapixels: float
@@ -58,6 +59,7 @@ class RequestWork:
     output_tokens: int
     images: int = 1
     span: float | None = None
+    prepared: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,8 @@ def preprocess_seconds(replica: Replica, work: RequestWork) -> float:
     images = work.images if work.megapixels else 0
     if not images:
         return replica.costs.request()
-    return images * replica.costs.preprocess(work.megapixels / images, work.patches / images) + replica.costs.request()
+    patches = work.patches if work.prepared is None else work.prepared
+    return images * replica.costs.preprocess(work.megapixels / images, patches / images) + replica.costs.request()
 
 
 def encode_seconds(replica: Replica, work: RequestWork) -> float:

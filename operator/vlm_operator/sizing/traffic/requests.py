@@ -6,7 +6,10 @@ Randomness comes only from the generator that the caller hands in; ``random.Rand
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Protocol
+from typing import Final, Protocol
+
+REPEAT_POOL: Final = 100
+"""A repeated image is one of so many that were sent last (assumed: ``repeatPercent`` does not say how long ago)."""
 
 
 class Randomness(Protocol):
@@ -92,7 +95,7 @@ class RequestMix:
     sizes: tuple[tuple[float, ImageWork], ...] = ()
     shared_prefix_tokens: int = 0
     repeat_share: float = 0.0
-    repeat_pool: int = 100
+    repeat_pool: int = REPEAT_POOL
 
 
 @dataclass(slots=True)

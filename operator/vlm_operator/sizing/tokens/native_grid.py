@@ -111,7 +111,7 @@ def build_native_grid(
     given = reading.flatten_images_kwargs(source.settings)
     reading.refuse_unknown(given, (*PIXEL_SETTINGS, *SAMPLING_SETTINGS, "videos_kwargs"))
     size = read_size(source, given, completes_size=completes_size)
-    override = {key: given[key] for key in ("min_pixels", "max_pixels") if key in given}
+    override: dict[str, Any] = {key: given[key] for key in ("min_pixels", "max_pixels") if key in given}
     if None in override.values():
         raise reading.Refused(
             "StartupFails",

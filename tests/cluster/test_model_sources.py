@@ -91,7 +91,7 @@ def test_a_hub_that_is_away_stops_nothing_that_runs(place: Place, hub: LocalHub,
         before = _deployment(place)
     hub.faults = {"/": [503] * 999}
     with _operator(place, hub, tmp_path / "second"):
-        place.wait_condition("sample", "Accepted", "False", "HubFailed")
+        place.wait_condition("sample", "Accepted", "False", "HubFailed", timeout=180)
         place.wait_condition("sample", "Available")
         assert _deployment(place)["metadata"]["generation"] == before["metadata"]["generation"]
         hub.faults = {}

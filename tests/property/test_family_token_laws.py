@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from tests.conformance.families import Group, read_groups
 from tests.conformance.vectors import DATA
 from tests.property import families_without_rows
-from vlm_operator.sizing.tokens import BUILDERS, ImageRule, ImageTokens, TokenRefusal
+from vlm_operator.catalogue.load import find_model, model_ids
+from vlm_operator.sizing.tokens import BUILDERS, Cap, ImageRule, ImageTokens, ServerSettings, TokenRefusal
 from vlm_operator.sizing.tokens.caps import tightest_cap
 from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS
 
@@ -23,15 +24,36 @@ SIZES = st.one_of(
 @cache
 def bound() -> tuple[tuple[Group, ImageRule], ...]:
     """Every group of rows whose settings the product accepts, and the families without rows, with their rules."""
-    groups = [group for group in read_groups(DATA, "image_tokens.jsonl") if group.architecture in BUILDERS]
-    groups += families_without_rows.groups()
+    groups = read_groups(DATA, "image_tokens.jsonl") + families_without_rows.groups() + catalogued()
     rules = ((group, group.bind()) for group in groups)
     return tuple((group, rule) for group, rule in rules if not isinstance(rule, TokenRefusal))
 
 
-def test_every_family_is_here() -> None:
-    families = {group.family for group in read_groups(DATA, "image_tokens.jsonl") if group.architecture in BUILDERS}
-    assert families | set(families_without_rows.FAMILIES) == {group.family for group, _ in bound()}
+@cache
+def monotone() -> tuple[tuple[ImageRule, Cap], ...]:
+    """The rules, shipped or as in the rows, whose cap is said to be monotone."""
+    return tuple((rule, cap) for _, rule in bound() if (cap := rule.cap) and cap.monotone and cap.tighter)
+
+
+def catalogued() -> list[Group]:
+    """Return one group for each rule that binds a model of the catalogue, under the settings of its files."""
+    cards = {BUILDERS[card.architecture].key: card for card in map(find_model, model_ids())}
+    return [
+        Group(
+            name=card.id,
+            family=card.id,
+            architecture=card.architecture,
+            settings=ServerSettings(),
+            files={"config.json": card.config, "preprocessor_config.json": card.processor},
+        )
+        for card in cards.values()
+    ]
+
+
+def test_every_family_and_every_rule_is_here() -> None:
+    families = {group.family for group in read_groups(DATA, "image_tokens.jsonl")}
+    assert families | set(families_without_rows.FAMILIES) <= {group.family for group, _ in bound()}
+    assert {BUILDERS[group.architecture].key for group, _ in bound()} == {rule.key for rule in BUILDERS.values()}
 
 
 @st.composite
@@ -121,6 +143,26 @@ def test_the_tightest_cap_keeps_the_pixels_asked_for(which: int, sizes: list[tup
         before = rule.count_image(*size)
         if isinstance(before, ImageTokens):
             assert tight.kept_pixels(*size) >= min(rule.kept_pixels(*size), min_pixels), (group.name, tight.settings)
+
+
+@given(st.sampled_from(range(10_000)), st.data(), SIZES)
+@settings(max_examples=500, deadline=None)
+def test_a_larger_value_of_a_monotone_cap_never_keeps_less(
+    which: int, data: st.DataObject, size: tuple[int, int]
+) -> None:
+    rule, cap = monotone()[which % len(monotone())]
+    at = data.draw(st.integers(0, len(cap.tighter) - 1))
+    more = data.draw(st.integers(at, min(len(cap.tighter) - 1, at + 3)) | st.integers(at, len(cap.tighter) - 1))
+    low, high = (rule.with_cap(cap.tighter[index]) for index in (at, more))
+    whole, fewer, many = (each.count_image(*size) for each in (rule, low, high))
+    assume(isinstance(whole, ImageTokens) and isinstance(fewer, ImageTokens))
+    assert isinstance(whole, ImageTokens)
+    assert isinstance(fewer, ImageTokens)
+    assert isinstance(many, ImageTokens), (rule.model_id, high.settings)
+    # A small limit can stretch a thin image beyond what the rule's own limit keeps; no more than that is ever asked.
+    assert min(fewer.embed_tokens, whole.embed_tokens) <= many.embed_tokens, (low.settings, high.settings)
+    kept = min(low.kept_pixels(*size), rule.kept_pixels(*size))
+    assert kept <= high.kept_pixels(*size), (low.settings, high.settings)
 
 
 @given(capped(), st.lists(SIZES, max_size=5))

@@ -72,8 +72,12 @@ def test_nothing_is_strange_about_real_files(model_id: str) -> None:
     [
         ({"text_config": 7}, "text_config is 7, but must be an object"),
         ({"text_config": {"num_hidden_layers": 10**9}}, "text_config.num_hidden_layers is 1000000000; at most 1,024"),
-        ({"patch_size": 0}, "patch_size is 0, but must be a number above 0"),
-        ({"patch_size": "14"}, "patch_size is '14', but must be a number above 0"),
+        ({"patch_size": 0}, "patch_size is 0, but must be a whole number above 0"),
+        ({"patch_size": "14"}, "patch_size is '14', but must be a whole number above 0"),
+        (
+            {"llm_config": {"num_key_value_heads": 0.5}},
+            "llm_config.num_key_value_heads is 0.5, but must be a whole number above 0",
+        ),
         ({"downsample_ratio": False}, "downsample_ratio is False"),
         ({"image_size": [448, -1]}, "image_size is -1"),
         ({"max_dynamic_patch": 10**6}, "max_dynamic_patch is 1000000; at most 65,536"),

@@ -1,6 +1,7 @@
 """KV-cache figures that are published or follow from the engine's rules by hand."""
 
 import dataclasses
+from collections import Counter
 
 import pytest
 
@@ -149,6 +150,23 @@ def test_pages_that_are_no_multiple_are_padded() -> None:
     layout = lay_out((odd, LONG), HOPPER)
     assert {group.spec.page_bytes for group in layout.groups} == {16 * 8 * 256 * 2}
     assert {group.spec.block_tokens for group in layout.groups} == {16}
+
+
+@pytest.mark.parametrize(
+    ("full", "windows", "groups"),
+    [  # the engine's own example is (13, 12); below 1.5 times the smaller number the larger one is the group
+        (13, 12, {13: 1, 12: 1}),
+        (29, 20, {29: 1, 20: 1}),
+        (30, 20, {15: 2, 20: 1}),
+        (10, 50, {10: 6}),
+    ],
+)
+def test_kinds_of_nearly_as_many_layers_are_padded_and_others_are_cut(
+    full: int, windows: int, groups: dict[int, int]
+) -> None:
+    local = dataclasses.replace(LONG, kind="SlidingWindowSpec", reach=512, layers=windows)
+    layout = lay_out((dataclasses.replace(LONG, layers=full), local), HOPPER)
+    assert Counter(layers for group in layout.groups for layers in group.layers) == groups
 
 
 def test_layers_that_differ_only_in_their_heads_share_one_table() -> None:

@@ -238,14 +238,13 @@ def test_ranks_together_hold_the_whole_matrix(rows: int, columns: int, ranks: in
     assert (part[0] * ranks, part[1] * ranks) == whole
 
 
-@given(size=st.sampled_from([1, 2, 4]))
-def test_expert_parallelism_moves_experts_and_nothing_else(size: int) -> None:
+def _experts(width: int) -> ModelShape:
     config = {
         "text_config": {
             "model_type": "qwen3_vl_moe_text",
             "hidden_size": 2048,
             "intermediate_size": 6144,
-            "moe_intermediate_size": 768,
+            "moe_intermediate_size": width,
             "num_experts": 128,
             "num_experts_per_tok": 8,
             "num_hidden_layers": 4,
@@ -257,6 +256,21 @@ def test_expert_parallelism_moves_experts_and_nothing_else(size: int) -> None:
     }
     shape = read_shape("Qwen3VLMoeForConditionalGeneration", config)
     assert isinstance(shape, ModelShape)
+    return shape
+
+
+def test_expert_parallelism_leaves_the_width_of_experts_free() -> None:
+    (violation,) = check_tensor_parallel(_experts(770), 4)
+    assert (violation.rule, violation.message) == (
+        "moe_intermediate",
+        "770 expert width cannot be split over tensor parallel size 4",
+    )
+    assert check_tensor_parallel(_experts(770), 4, expert_parallel=True) == ()
+
+
+@given(size=st.sampled_from([1, 2, 4]))
+def test_expert_parallelism_moves_experts_and_nothing_else(size: int) -> None:
+    shape = _experts(768)
     cut, moved = weights_per_rank(shape, size), weights_per_rank(shape, size, expert_parallel=True)
     assert dataclasses.replace(moved, experts=cut.experts) == cut
     assert moved.experts * size == weights_per_rank(shape, 1).experts

@@ -1,8 +1,8 @@
 """The cheapest judged plans tried under simulated traffic until one keeps up and keeps every target.
 
 In: judged plans, the cheapest first. Out: the winner with its simulated figures, and a rejection for each that did
-not hold. A plan that is late is tried again with smaller steps, which cost nothing, and with more replicas in its turn
-of price, so the winner is the cheapest.
+not hold. A plan that is late is tried again with smaller steps, which cost nothing, and with more replicas. Where
+several are added at a time, the numbers between are tried before anything dearer, so the winner is the cheapest.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,32 +29,74 @@ STEP_REACH: Final = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Try:
-    """A plan to be tried, and how the same plan with larger steps, or with fewer replicas, missed its targets."""
+    """A plan to be tried, and what is known of it with larger steps, with fewer and with more replicas.
+
+    ``larger`` and ``fewer`` are how it missed its targets so, ``too_few`` the most replicas that are known to be too
+    few, and ``held`` the plan that held with more replicas than ``fit`` has.
+    """
 
     fit: Judged
+    too_few: int
     larger: Rejection | None = None
     fewer: Rejection | None = None
+    held: Plan | None = None
     why: str = ""
+
+    @property
+    def winner(self) -> Plan | None:
+        """The plan that held, once no smaller number of replicas is left to be tried."""
+        return self.held if self.held is not None and self.held.replicas - self.too_few <= 1 else None
+
+    @property
+    def least(self) -> tuple[bool, bool, float, int, str, int]:
+        """The rank of the cheapest plan that may come of it."""
+        if self.winner is not None:
+            return rank(self.winner)
+        plan, fewest = self.fit.plan, self.too_few + 1
+        cents = None if plan.hourly_cents is None else plan.hourly_cents * fewest / plan.replicas
+        return rank(replace(plan, replicas=fewest, hourly_cents=cents))
 
 
 def prove(fits: Sequence[Judged], seeded: Seeded, trials: int) -> tuple[Plan | None, list[Rejection]]:
     """Return the cheapest plan that holds in a trial, None where none does, and why cheaper ones do not."""
-    queue = [(rank(fit.plan), number, _Try(fit=fit)) for number, fit in enumerate(fits)]
+    tries = [_Try(fit=fit, too_few=fit.plan.replicas - 1) for fit in fits]
+    queue = [(tried.least, number, tried) for number, tried in enumerate(tries)]
     heapify(queue)
     missed: list[Rejection] = []
     for trial in range(trials):
-        if not queue:
-            return None, missed
+        if not queue or queue[0][2].winner is not None:
+            break
         tried = heappop(queue)[2]
         plan = try_plan(tried.fit, seeded())
         late = _missed(tried.fit, plan)
-        if late is None:
-            return replace(plan, reasons=(*plan.reasons, tried.why)) if tried.why else plan, missed
-        missed.append(late)
-        for place, more in enumerate((_smaller_steps(tried, late), _more_replicas(tried, late))):
-            if more is not None:
-                heappush(queue, (rank(more.fit.plan), len(fits) + 2 * trial + place, more))
-    return None, missed
+        missed += [late] if late is not None else []
+        for place, more in enumerate(_next_tries(tried, plan, late)):
+            heappush(queue, (more.least, len(fits) + 2 * trial + place, more))
+    held = [tried.held for _, _, tried in queue if tried.held is not None]
+    return min(held, key=rank, default=None), missed
+
+
+def _next_tries(tried: _Try, plan: Plan, late: Rejection | None) -> list[_Try]:
+    """Return what comes of a trial: fewer replicas after one that held, else what may hold instead."""
+    if late is None:
+        held = replace(plan, reasons=(*plan.reasons, tried.why)) if tried.why else plan
+        return [_between(replace(tried, held=held), held)]
+    if tried.held is not None:
+        return [_between(replace(tried, too_few=tried.fit.plan.replicas), tried.held)]
+    remedies = (_smaller_steps(tried, late), _more_replicas(tried, late))
+    return [remedy for remedy in remedies if remedy is not None]
+
+
+def _between(tried: _Try, held: Plan) -> _Try:
+    """Return ``tried`` with the number of replicas halfway between too few and enough."""
+    fit, too_few = tried.fit, tried.too_few
+    while held.replicas - too_few > 1:
+        middle = (too_few + held.replicas) // 2
+        verdict, _ = judge_replicas(fit.candidate, fit.question, fit.case, middle)
+        if isinstance(verdict, Judged):
+            return replace(tried, fit=verdict, too_few=too_few)
+        too_few = middle
+    return replace(tried, too_few=too_few)
 
 
 def _missed(fit: Judged, plan: Plan) -> Rejection | None:
@@ -86,7 +128,8 @@ def _smaller_steps(tried: _Try, late: Rejection) -> _Try | None:
     verdict, _ = judge_replicas(candidate, fit.question, case, fit.plan.replicas)
     if not isinstance(verdict, Judged):
         return None
-    return _Try(fit=verdict, larger=late, why=f"larger steps are late: {late.message.partition(': ')[2]}")
+    why = f"larger steps are late: {late.message.partition(': ')[2]}"
+    return _Try(fit=verdict, too_few=verdict.plan.replicas - 1, larger=late, why=why)
 
 
 def _more_replicas(tried: _Try, late: Rejection) -> _Try | None:
@@ -97,11 +140,14 @@ def _more_replicas(tried: _Try, late: Rejection) -> _Try | None:
     both_late = fewer is not None and late.reason == fewer.reason == "Latency"
     if both_late and fewer and late.shortfall_fraction > LEAST_GAIN * fewer.shortfall_fraction:
         return None
-    fit = tried.fit
-    replicas = fit.plan.replicas + max(1, fit.plan.replicas // 4)
-    most = fit.question.constraints.max_replicas
-    room = fit.candidate.node.room_for(fit.candidate.tensor_parallel_size)
-    if (most is not None and replicas > most) or (room is not None and replicas > room):
+    fit, replicas = tried.fit, tried.fit.plan.replicas
+    more = replicas + max(1, replicas // 4)
+    for most in (
+        fit.question.constraints.max_replicas,
+        fit.candidate.node.room_for(fit.candidate.tensor_parallel_size),
+    ):
+        more = more if most is None else min(more, most)
+    if more <= replicas:
         return None
-    verdict, _ = judge_replicas(fit.candidate, fit.question, fit.case, replicas)
-    return _Try(fit=verdict, fewer=late) if isinstance(verdict, Judged) else None
+    verdict, _ = judge_replicas(fit.candidate, fit.question, fit.case, more)
+    return _Try(fit=verdict, too_few=replicas, fewer=late) if isinstance(verdict, Judged) else None

@@ -1,6 +1,7 @@
 """Laws of plans on clusters whose free GPUs lie scattered: a scheduler that knows nodes finds room for every pod."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import example, given, settings
@@ -17,10 +18,13 @@ from vlm_operator.sizing.plan import NoFit, Plan
 TRIED = settings(max_examples=60, deadline=None, derandomize=True)
 OWNER = ("documents", "invoices")
 
+H100_X4 = replace(nodes.H100_X8, gpus=4, cores=96, memory_gib=1024)
+
 FreeGPUs = Sequence[tuple[nodes.Shape, int]]
 scattered = st.lists(
     st.one_of(
         st.tuples(st.just(nodes.H100_X8), st.integers(0, 8)),
+        st.tuples(st.just(H100_X4), st.integers(0, 4)),
         st.tuples(st.just(nodes.L40S_X4), st.integers(0, 4)),
     ),
     min_size=1,
@@ -72,15 +76,23 @@ def test_every_pod_of_a_plan_finds_free_gpus_on_one_node(free: FreeGPUs, replica
         assert schedule(here, verdict.gpus_per_replica, verdict.replicas)
 
 
-@given(free=st.lists(st.integers(0, 8), min_size=1, max_size=5), replicas=st.integers(1, 6))
-@example(free=[1, 1, 1, 1], replicas=1)
+@given(
+    large=st.lists(st.integers(0, 8), min_size=1, max_size=4),
+    small=st.lists(st.integers(0, 4), max_size=3),
+    replicas=st.integers(1, 6),
+)
+@example(large=[1, 1, 1, 1], small=[], replicas=1)
+@example(large=[3], small=[2], replicas=2)
 @TRIED
-def test_a_size_that_fits_is_planned_exactly_where_the_pods_find_room(free: list[int], replicas: int) -> None:
-    verdict = plan([(nodes.H100_X8, left) for left in free], 2, scaling={"minReplicas": replicas})
-    assert isinstance(verdict, Plan) == schedule(free, 2, replicas)
+def test_a_size_that_fits_is_planned_exactly_where_the_pods_find_room(
+    large: list[int], small: list[int], replicas: int
+) -> None:
+    free = [*((nodes.H100_X8, left) for left in large), *((H100_X4, left) for left in small)]
+    verdict = plan(free, 2, scaling={"minReplicas": replicas})
+    assert isinstance(verdict, Plan) == schedule([*large, *small], 2, replicas)
     if isinstance(verdict, NoFit):
-        assert dict(verdict.by_reason) == {"NotEnoughGPUs": 1}
-        assert f"{sum(free)} GPUs are free" in verdict.message
+        assert set(dict(verdict.by_reason)) == {"NotEnoughGPUs"}
+        assert any(f"{sum(large) + sum(small)} GPUs are free" in miss.message for miss in verdict.nearest)
 
 
 @given(free=scattered, most=st.sampled_from([1, 2, 4]))

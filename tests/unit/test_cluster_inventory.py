@@ -1,5 +1,6 @@
 """Nodes and pods become an inventory that only promises what a pod could get."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -76,6 +77,39 @@ def test_less_memory_on_the_label_makes_the_gpu_smaller() -> None:
     assert less.gpu.driver_memory_bytes == 40000 * MIB
     assert less.gpu.engine_memory_bytes < full.gpu.engine_memory_bytes / 1.9
     assert less.gpu.engine_memory_certainty == "estimated"
+
+
+def test_pods_ask_for_a_product_so_the_least_memory_that_a_node_has_of_it_counts() -> None:
+    whole = ready(nodes.gpu_node(nodes.H100_X8, "whole"))
+    cut = ready(nodes.gpu_node(nodes.H100_X8, "cut"), **{"nvidia.com/gpu.memory": "40000", "pool": "odd"})
+    (shape,) = build_inventory(take_snapshot([whole, cut], []), OWNER).shapes
+    assert (shape.gpu.driver_memory_bytes, shape.free_by_node) == (40000 * MIB, (8, 8))
+    cut["spec"]["unschedulable"] = True  # it may come back
+    (shape,) = build_inventory(take_snapshot([whole, cut], []), OWNER).shapes
+    assert (shape.gpu.driver_memory_bytes, shape.free_by_node) == (40000 * MIB, (8,))
+    whole["metadata"]["labels"]["pool"] = "usual"
+    never = placement_of({"spec": {"podTemplate": {"nodeSelector": {"pool": "usual"}}}})
+    (shape,) = build_inventory(take_snapshot([whole, cut], []), OWNER, never).shapes
+    assert shape.gpu.driver_memory_bytes > 80000 * MIB
+
+
+def test_free_gpus_of_other_node_sizes_count_where_the_host_is_no_smaller() -> None:
+    half = replace(nodes.H100_X8, gpus=4, cores=96, memory_gib=1024)
+    odd = replace(nodes.H100_X8, gpus=2, cores=400, memory_gib=64)
+    some = [ready(nodes.gpu_node(shape, name)) for name, shape in (("a", nodes.H100_X8), ("b", half), ("c", odd))]
+    shapes = build_inventory(take_snapshot(some, [pod("a", 3)]), OWNER).shapes
+    assert [(shape.gpus_per_node, shape.cpu_cores, shape.free_by_node) for shape in shapes] == [
+        (2, 399, (2,)),
+        (4, 95, (4, 5)),
+        (8, 191, (5,)),
+    ]
+
+
+def test_mig_instances_count_one_by_one_on_nodes_of_every_size() -> None:
+    product = "NVIDIA-A100-SXM4-80GB-MIG-3g.40gb"
+    some = [sliced(product, "40192", count, name) for name, count in (("a", 16), ("b", 2))]
+    (shape,) = build_inventory(take_snapshot(some, [pod("a", 5), pod("b", 1)]), OWNER).shapes
+    assert (shape.gpus_per_node, shape.nodes, shape.room_for(1), shape.room_for(2)) == (1, 18, 12, 0)
 
 
 @pytest.mark.parametrize(

@@ -91,14 +91,15 @@ def take_snapshot(nodes: Sequence[Document], pods: Sequence[Document]) -> Cluste
 def build_inventory(snapshot: ClusterSnapshot, owner: Key, placement: Placement = ANYWHERE) -> Inventory:
     """Return what ``owner``, a VLMDeployment's (namespace, name), could have where its pods may go."""
     held = _held(use for use in snapshot.uses if use.owner != owner)
-    groups: defaultdict[tuple[GpuKind, int], list[GpuNode]] = defaultdict(list)
+    kinds = _least_kinds(node for node in snapshot.nodes if not _bars(node, placement))
+    groups: defaultdict[GpuKind, list[GpuNode]] = defaultdict(list)
     excluded: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for node in snapshot.nodes:
         if refusal := _refusal(node, placement):
             excluded[node.product, refusal].append(node.name)
-        elif node.kind is not None:
-            groups[node.kind, node.gpus].append(node)
-    shapes = [_shape(kind, gpus, nodes, held) for (kind, gpus), nodes in groups.items()]
+        elif node.product in kinds:
+            groups[kinds[node.product]].append(node)
+    shapes = {shape for kind, nodes in groups.items() for shape in _shapes(kind, nodes, held)}
     return Inventory(
         shapes=tuple(sorted(shapes, key=_shape_order)),
         excluded=tuple(sorted((product, _told(reason, names)) for (product, reason), names in excluded.items())),
@@ -125,7 +126,24 @@ def free_blocks(snapshot: ClusterSnapshot, placement: Placement = ANYWHERE) -> d
 
 
 def _refusal(node: GpuNode, placement: Placement) -> str:
-    return node.excluded or placement.refusal(node.taints, dict(node.labels))
+    return node.excluded or _bars(node, placement)
+
+
+def _bars(node: GpuNode, placement: Placement) -> str:
+    return placement.refusal(node.taints, dict(node.labels))
+
+
+def _least_kinds(nodes: Iterable[GpuNode]) -> dict[str, GpuKind]:
+    """Return the kind of each product, with the least memory that a node has of it: pods ask for a product only.
+
+    Nodes that take no pods now count as well, because they may come back.
+    """
+    least: dict[str, GpuKind] = {}
+    for node in nodes:
+        kind, known = node.kind, least.get(node.product)
+        if kind is not None and (known is None or kind.engine_memory_bytes < known.engine_memory_bytes):
+            least[node.product] = kind
+    return least
 
 
 def _held(uses: Iterable[GpuUse]) -> Counter[str]:
@@ -135,17 +153,26 @@ def _held(uses: Iterable[GpuUse]) -> Counter[str]:
     return held
 
 
-def _shape(kind: GpuKind, gpus: int, nodes: Sequence[GpuNode], held: Mapping[str, int]) -> NodeShape:
-    """Return one shape for nodes with as many GPUs of a kind; the smallest host counts for all."""
-    return replace(
-        node_shape(kind, gpus, [max(gpus - held.get(node.name, 0), 0) for node in nodes]),
-        cpu_cores=min(node.cpu_cores for node in nodes),
-        host_memory_bytes=min(node.memory_bytes for node in nodes),
-    )
+def _shapes(kind: GpuKind, nodes: Sequence[GpuNode], held: Mapping[str, int]) -> Iterator[NodeShape]:
+    """Yield a shape for each number of GPUs that nodes of a kind have.
+
+    Its host is the smallest of those nodes. GPUs that are free on other nodes of the kind count too, where the host is
+    no smaller: a pod asks for GPUs of the kind and fits there as well.
+    """
+    for gpus in {node.gpus for node in nodes}:
+        cores = min(node.cpu_cores for node in nodes if node.gpus == gpus)
+        memory = min(node.memory_bytes for node in nodes if node.gpus == gpus)
+        hosts = [node for node in nodes if node.cpu_cores >= cores and node.memory_bytes >= memory]
+        free = [max(node.gpus - held.get(node.name, 0), 0) for node in hosts]
+        if kind.mig_profile:  # each instance stands for itself
+            free = [1] * sum(free) + [0] * (sum(node.gpus for node in hosts) - sum(free))
+        each = 1 if kind.mig_profile else gpus
+        yield replace(node_shape(kind, each, free), cpu_cores=cores, host_memory_bytes=memory)
 
 
-def _shape_order(shape: NodeShape) -> tuple[str, int, int]:
-    return shape.gpu.id, shape.gpus_per_node, shape.gpu.engine_memory_bytes
+def _shape_order(shape: NodeShape) -> tuple[str, str, int, int, int]:
+    gpu = shape.gpu
+    return gpu.id, gpu.product, shape.gpus_per_node, shape.cpu_cores or 0, shape.host_memory_bytes or 0
 
 
 def read_node(node: Document) -> GpuNode | None:

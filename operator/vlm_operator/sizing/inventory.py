@@ -58,7 +58,7 @@ class NodeShape:
     """Nodes with this many GPUs of a kind, and what a replica may use of the host.
 
     ``nodes`` None means as many as wanted (catalogue inventory). ``free_by_node`` counts the GPUs that are free on each
-    of these nodes, since a replica cannot span two; None means unknown or unlimited.
+    node that such a pod fits on, since a replica cannot span two; None means unknown or unlimited.
     """
 
     gpu: GpuKind

@@ -82,8 +82,10 @@ def json_object(text: str) -> dict[str, Any]:
 
 def add_processor_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the two flags of the engine that change how images are processed."""
-    for flag in ("--processor-kwargs", "--hf-overrides"):
+    for flag, example in (
+        ("--processor-kwargs", '{"max_pixels": 1003520}'),
+        ("--hf-overrides", '{"max_dynamic_patch": 6}'),
+    ):
         parser.add_argument(
-            flag, default={}, type=json_object, metavar="JSON",
-            help="as vLLM takes it, such as '{\"max_pixels\": 1003520}'",
-        )  # fmt: skip
+            flag, default={}, type=json_object, metavar="JSON", help=f"as vLLM takes it, such as '{example}'"
+        )

@@ -172,7 +172,7 @@ def _explain_rule(rule: ImageRule) -> list[str]:
     if cap is None:
         return lines + _labelled("cap", "none that works for this family; scale images down before sending them")
     if not cap.tighter:
-        return lines + _labelled("cap", f"{cap.name} is {_value(cap.value)}, its tightest value")
+        return lines + _labelled("cap", f"{cap.name} is {_value(cap.value)}, and no lower value takes tokens off")
     lines += _labelled("cap", f"{cap.name} is {_value(cap.value)} and works down to {_value(cap.tighter[0])}")
     example = max((value for value in cap.tighter if value <= cap.value // 2), default=cap.tighter[0])
     # Flags are never folded, so that they can be pasted.

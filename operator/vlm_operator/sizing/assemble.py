@@ -14,6 +14,8 @@ SPREADS: Final[Mapping[LatencyMetric, latency.Quantity]] = {
     "tpot": "tpot",
     "request_latency": "total",
 }
+BUSY_TOWER: Final = 0.7
+"""Above this share of the time, images wait for the tower and answers for images."""
 PROCESSOR_CACHE_GIB = 4
 """The engine's default size of the cache of processed images."""
 
@@ -46,7 +48,7 @@ def spread_of(question: Question, evidence: latency.Evidence) -> Mapping[Latency
 
 
 def assemble_plan(
-    candidate: Candidate, question: Question, setting: Setting, fit: MemoryFit, estimate: LatencyEstimate
+    candidate: Candidate, question: Question, case: Case, setting: Setting, fit: MemoryFit, estimate: LatencyEstimate
 ) -> Plan:
     """Return the plan: the candidate with its flags, memory, limits, latency and cost."""
     gpu = candidate.node.gpu
@@ -92,7 +94,7 @@ def assemble_plan(
         hourly_cents=cents,
         certainty="remembered" if question.remembered else "estimated",
         binding_constraint="KV cache" if fit.largest_requests <= setting.max_num_seqs else "running sequences",
-        reasons=_reasons(candidate, question, setting, fit),
+        reasons=(*_reasons(candidate, question, setting, fit), *_load_reasons(question, case, setting)),
         images_per_hour=question.workload.images_per_hour,
     )
 
@@ -146,6 +148,24 @@ def _credit_reasons(question: Question) -> Iterator[str]:
         yield f"{workload.repeat_percent} % of the images come again: {cache}, the encoder's cache encoding the latest"
     if workload.shared_prefix_tokens:
         yield f"{workload.shared_prefix_tokens:,} tokens that begin every prompt are computed once"
+
+
+def _load_reasons(question: Question, case: Case, setting: Setting) -> Iterator[str]:
+    """Say where images cost most: on the CPU before the engine, and in the vision tower, by the formulas."""
+    runner, typical, declared = case.runner, case.typical, question.workload.requests_per_minute
+    if not typical.patches:
+        return
+    prepare, engine, _ = runner.alone(typical)
+    if prepare > engine:
+        yield (
+            f"a typical request alone waits {prepare:.2g} s for the CPU that prepares its images, {engine:.2g} s for "
+            "GPUs: smaller images or a lower cap help more than faster GPUs"
+        )
+    served = latency.requests_per_minute(runner, typical, setting.running)
+    rate = min(served, declared / setting.replicas) if declared else served
+    busy = min(1.0, latency.encode_seconds(runner, typical) * rate / 60)
+    words = f"the vision tower takes {100 * busy:.0f} % of a replica's time"
+    yield f"{words}: encoding apart from decoding would pay, which is not planned" if busy > BUSY_TOWER else words
 
 
 def _cap_reason(question: Question) -> str:

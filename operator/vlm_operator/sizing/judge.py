@@ -131,7 +131,7 @@ def judge_replicas(
         return late, replicas + 1 if running > 1 else None
     seconds = latency.percentiles_seconds(case.runner, case.works, case.typical, running)
     estimate = assemble_latency(question, case, seconds, _most_on_time(candidate, question, case, fit))
-    plan = assemble_plan(candidate, question, setting, fit, estimate)
+    plan = assemble_plan(candidate, question, case, setting, fit, estimate)
     dear = _check_price(candidate, plan, question)
     if dear is not None:
         return dear, None
@@ -195,6 +195,7 @@ def _fit_request(candidate: Candidate, question: Question, setting: Setting) -> 
         running=setting.running,
         preprocessing_cores=setting.preprocessing_cores,
         maximum=question.rule.maximum(),
+        images=question.demand.images,
     )
 
 
@@ -328,7 +329,10 @@ def _late(candidate: Candidate, question: Question, case: Case, running: int) ->
         figures = latency.request_seconds(case.runner, work, typical, running)
         value = {"ttft": figures.ttft, "tpot": figures.tpot, "request_latency": figures.total}[target.metric]
         if value > target.seconds:
-            return reject(candidate, "Latency", late_words(target, value), shortfall=value / target.seconds - 1)
+            words, prepare = late_words(target, value), case.runner.alone(work)[0]
+            if target.metric != "tpot" and prepare > value / 2:
+                words += f", {prepare:.3g} s of it on the CPU that prepares images"
+            return reject(candidate, "Latency", words, shortfall=value / target.seconds - 1)
     return None
 
 

@@ -1,13 +1,18 @@
 """Pods of a resource that names regions run there and nowhere else, and where regions are unknown that is said."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.support import nodes
 from tests.support.builders import make_document
 from vlm_operator.api.validate import parse_resource
+from vlm_operator.cli import live
 from vlm_operator.cli.inventory_file import parse_inventory
+from vlm_operator.cli.main import main
 from vlm_operator.cluster.inventory import build_inventory, free_blocks, take_snapshot
 from vlm_operator.cluster.placement import placement_of
 from vlm_operator.controller.decide import Decision, decide
@@ -123,6 +128,18 @@ def test_a_cluster_without_such_nodes_is_no_fit_that_says_why() -> None:
     assert verdict.reason == "NoGPUs"
     assert "eu-central-1" in verdict.message
     assert "rack-9" in verdict.message
+
+
+def test_vlmctl_plans_on_the_same_nodes_of_the_cluster_as_the_operator(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    snapshot = take_snapshot([node(nodes.H100_X8, FRANKFURT), node(nodes.L40S_X4, IRELAND)], [])
+    monkeypatch.setattr(live, "cluster_snapshot", lambda: snapshot)
+    file = tmp_path / "invoices.yaml"
+    for region, gpu in (("eu-central-1", "NVIDIA-H100-80GB-HBM3"), ("eu-west-1", "NVIDIA-L40S")):
+        file.write_text(yaml.safe_dump(asking_for(region)))
+        assert main(["plan", "-f", str(file), "--inventory", "cluster", "--no-simulation", "--output", "json"]) == 0
+        assert json.loads(capsys.readouterr().out)["plan"]["accelerator"] == gpu
 
 
 @pytest.mark.parametrize("most", [1, 16])

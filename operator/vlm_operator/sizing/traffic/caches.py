@@ -44,25 +44,25 @@ class EncoderCache:
 
 
 class PrefixCache:
-    """KV blocks of prompts by the images that they begin with.
+    """KV blocks of prompts by the chain of images that they begin with.
 
     Freed blocks keep their contents until they are handed out again, least recently freed first. So what is freed now
     is gone once as many blocks have been allocated as are free now.
     """
 
     def __init__(self) -> None:
-        self._users: dict[tuple[int, ...], int] = {}
-        self._gone_at: dict[tuple[int, ...], int] = {}
+        self._users: dict[int, int] = {}
+        self._gone_at: dict[int, int] = {}
 
-    def holds(self, chain: tuple[int, ...], allocated: int) -> bool:
+    def holds(self, chain: int, allocated: int) -> bool:
         """Whether a prompt that began with these images is still there after ``allocated`` blocks in all."""
         return self._users.get(chain, 0) > 0 or allocated < self._gone_at.get(chain, -1)
 
-    def use(self, chain: tuple[int, ...]) -> None:
+    def use(self, chain: int) -> None:
         """A running request has this beginning computed."""
         self._users[chain] = self._users.get(chain, 0) + 1
 
-    def free(self, chain: tuple[int, ...], allocated: int, free_blocks: int) -> None:
+    def free(self, chain: int, allocated: int, free_blocks: int) -> None:
         """A request with this beginning has ended, ``free_blocks`` are free with its own."""
         self._users[chain] -= 1
         if not self._users[chain]:

@@ -172,7 +172,7 @@ class Engine:
         self.allocated += blocks
         request.blocks = blocks
         request.computed = min(self._cached_tokens(request), request.target - 1)
-        request.encoded = 0
+        request.encoded = request.encoded_tokens = 0
         self.prefilling.append(request)
         return True
 
@@ -184,8 +184,8 @@ class Engine:
         if not found and self._shared:
             return 0
         reach = self._shared
-        for count, image in enumerate(request.images, 1):
-            if not self._prefix.holds(request.image_ids[:count], self.allocated):
+        for image, chain in zip(request.images, request.chains, strict=False):
+            if not self._prefix.holds(chain, self.allocated):
                 break
             reach += image.prompt_tokens
             found = reach // self.limits.kv.block_tokens * self.limits.kv.block_tokens
@@ -197,17 +197,18 @@ class Engine:
         if request.encoded >= len(request.images):
             return chunk
         end = request.computed + chunk
-        start = self._shared + sum(image.prompt_tokens for image in request.images[: request.encoded])
-        for image, name in list(zip(request.images, request.image_ids, strict=True))[request.encoded :]:
+        for place in range(request.encoded, len(request.images)):
+            start = self._shared + request.encoded_tokens
             if start >= end:
                 break
+            image, name = request.images[place], request.image_ids[place]
             behind = start + image.prompt_tokens
             if behind > request.computed:
                 if not self._encoder.share(name) and not self._encode(image, name, batch):
                     return start - request.computed
                 request.held.append((behind, name, image.embeddings))
             request.encoded += 1
-            start = behind
+            request.encoded_tokens += image.prompt_tokens
         return chunk
 
     def _encode(self, image: ImageWork, name: int, batch: _Batch) -> bool:
@@ -253,13 +254,13 @@ class Engine:
 
     def _use_prefixes(self, request: Request) -> None:
         if self.limits.prefix_caching:
-            for count in range(1, len(request.images) + 1):
-                self._prefix.use(request.image_ids[:count])
+            for chain in request.chains:
+                self._prefix.use(chain)
 
     def _free_prefixes(self, request: Request) -> None:
         if self.limits.prefix_caching:
-            for count in range(1, len(request.images) + 1):
-                self._prefix.free(request.image_ids[:count], self.allocated, self.free)
+            for chain in request.chains:
+                self._prefix.free(chain, self.allocated, self.free)
 
     def _decode(self, until: float) -> None:
         """Decode until ``until``, until a request ends or until the blocks run out."""

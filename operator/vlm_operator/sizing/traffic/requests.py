@@ -100,12 +100,17 @@ class RequestMix:
 
 @dataclass(slots=True)
 class Request:
-    """One drawn request and what has become of it; times in seconds since the start, 0 where not reached."""
+    """One drawn request and what has become of it; times in seconds since the start, 0 where not reached.
+
+    ``chains`` name what the prompt begins with: the first image, the first two, and so on; none where no image ever
+    comes again.
+    """
 
     text_tokens: int
     output_tokens: int
     images: tuple[ImageWork, ...]
     image_ids: tuple[int, ...]
+    chains: tuple[int, ...]
     prompt_tokens: int
     arrived: float = 0.0
     ready: float = 0.0
@@ -114,12 +119,14 @@ class Request:
     first_token: float = 0.0
     finished: float = 0.0
     preemptions: int = 0
-    # The engine's notes: ``target`` tokens are to be computed, ``end`` is the decode step of the last token, ``held``
-    # are encoder outputs in use (end in the prompt, image, tokens).
+    # The engine's notes: ``target`` tokens are to be computed, ``encoded`` images of ``encoded_tokens`` tokens are
+    # encoded, ``end`` is the decode step of the last token, ``held`` are encoder outputs in use (end in the prompt,
+    # image, tokens).
     computed: int = 0
     generated: int = 0
     target: int = 0
     encoded: int = 0
+    encoded_tokens: int = 0
     blocks: int = 0
     end: int = 0
     held: list[tuple[int, int, int]] = field(default_factory=list)
@@ -136,6 +143,7 @@ class Draw:
         self._size_weights = list(accumulate(weight for weight, _ in mix.sizes))
         self._sent: list[tuple[int, ImageWork]] = []
         self._next_id = 0
+        self._chains: dict[tuple[int, int], int] = {}
 
     def __call__(self, arrived: float) -> Request:
         """Return the next request."""
@@ -150,10 +158,22 @@ class Draw:
             output_tokens=max(1, kind.output.at(draw())),
             images=images,
             image_ids=ids,
+            chains=self._chains_of(ids),
             prompt_tokens=max(1, prompt),
             target=max(1, prompt),
             arrived=arrived,
         )
+
+    def _chains_of(self, ids: tuple[int, ...]) -> tuple[int, ...]:
+        """Return a number for each beginning of ``ids``, the same for the same beginning."""
+        if not self._mix.repeat_share:
+            return ()
+        chains, chain = self._chains, 0
+        found = []
+        for name in ids:
+            chain = chains.setdefault((chain, name), len(chains) + 1)
+            found.append(chain)
+        return tuple(found)
 
     def _drawn(self, number: int) -> tuple[ImageWork, ...]:
         """Return ``number`` images of the mix's sizes."""

@@ -10,7 +10,7 @@ from tests.conformance.vectors import DATA
 from vlm_operator.catalogue.load import memory_calibration
 from vlm_operator.sizing.inventory import GpuKind
 from vlm_operator.sizing.legality import check_tensor_parallel
-from vlm_operator.sizing.memory import MemoryRequest, breakdown, estimate_memory
+from vlm_operator.sizing.memory import ImageBatch, MemoryRequest, breakdown, estimate_memory
 from vlm_operator.sizing.memory_constants import constants_at
 from vlm_operator.sizing.weights import weights_per_rank
 from vlm_operator.units import GIB, MIB
@@ -51,6 +51,7 @@ def _requests(draw: st.DrawFn) -> MemoryRequest:
         dummy_patches=4 * tokens,
         engine_tokens=tokens,
         items=draw(st.integers(1, 8)),
+        served=draw(st.none() | st.builds(ImageBatch, st.integers(1, 8), st.integers(1, 60_000), st.integers(1, 9000))),
     )
 
 
@@ -97,3 +98,17 @@ def test_ranks_together_hold_at_least_the_whole_model(shape: object, size: int) 
     if not check_tensor_parallel(found, size):
         whole, rank = weights_per_rank(found, 1), weights_per_rank(found, size)
         assert rank.total <= whole.total <= rank.total * size
+
+
+@given(_requests())
+def test_the_encoder_of_declared_images_fits_where_the_plan_fits(request: MemoryRequest) -> None:
+    for constants in (LIKELY, PESSIMISTIC):
+        estimate = estimate_memory(request, constants)
+        if request.served is None or not estimate.fits_outside:
+            continue
+        items, patches, tokens = request.served
+        served = dataclasses.replace(request, served=None, items=items, dummy_patches=patches, engine_tokens=tokens)
+        largest = estimate_memory(served, constants).activations.encoder
+        elsewhere = estimate.outside.total - estimate.outside.unprofiled
+        room = estimate.engine_total_bytes - estimate.budget_bytes - elsewhere
+        assert largest <= estimate.activations.peak + room

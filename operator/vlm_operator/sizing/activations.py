@@ -53,18 +53,27 @@ def measure_activations(step: Step, constants: MemoryConstants) -> ActivationPea
     its experts while the sampler runs.
     """
     text, element = step.shape.text, step.shape.text.dtype_bytes
-    outputs = step.items * step.item_tokens * step.shape.vision.out_width * element
+    outputs = _encoder_outputs(step)
     workspaces = step.tokens * _expert_workspaces(step.shape, step.tensor_parallel_size) * element
     row = constants.residual_copies * text.hidden + _layer_width(step.shape, step.tensor_parallel_size)
     rows = min(step.tokens, step.rows)
     return ActivationPeaks(
-        encoder=int(constants.allocator_slack * _encoder_bytes(step)) + outputs,
+        encoder=measure_encoder(step, constants),
         language_model=int(constants.allocator_slack * step.tokens * row * element) + workspaces + outputs,
         sampler=int(constants.sampler_copies * rows * text.padded_vocab * 4)
         + step.tokens * text.hidden * element
         + workspaces
         + outputs,
     )
+
+
+def measure_encoder(step: Step, constants: MemoryConstants) -> int:
+    """Return the bytes of the encoder's phase alone."""
+    return int(constants.allocator_slack * _encoder_bytes(step)) + _encoder_outputs(step)
+
+
+def _encoder_outputs(step: Step) -> int:
+    return step.items * step.item_tokens * step.shape.vision.out_width * step.shape.text.dtype_bytes
 
 
 def _layer_width(shape: ModelShape, size: int) -> int:

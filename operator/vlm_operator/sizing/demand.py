@@ -26,13 +26,15 @@ CONTEXT_STEP = 256
 class Demand:
     """What the declared requests ask of a server; tokens, patches and megapixels.
 
-    ``image_tokens_at`` maps 50, 95 and 99 to the image part of the prompt of that request; the ``mean_`` figures are
-    per image token, so that a request's encoder and CPU work can be derived from its image tokens. ``mean_span`` is how
-    many patches, itself included, a patch attends to in the tower.
+    ``images`` has the tokens and patches of each declared size. ``image_tokens_at`` maps 50, 95 and 99 to the image
+    part of the prompt of that request; the ``mean_`` figures are per image token, so that a request's encoder and CPU
+    work can be derived from its image tokens. ``mean_span`` is how many patches, itself included, a patch attends to
+    in the tower.
     """
 
     figures: TokenFigures
     largest_image_tokens: int
+    images: tuple[tuple[int, int], ...]
     image_tokens_at: Mapping[int, int]
     mean_patches_per_token: float
     mean_megapixels_per_token: float
@@ -72,6 +74,7 @@ def measure_demand(workload: Workload, rule: ImageRule) -> Demand | TokenRefusal
     return Demand(
         figures=_figures(workload, shares, requests),
         largest_image_tokens=max(share.tokens for share in shares),
+        images=tuple(sorted({(tokens.embed_tokens, tokens.vit_patches) for tokens in counted})),
         image_tokens_at={p: percentile(requests, p) for p in (50, 95, 99)},
         mean_patches_per_token=patches / mean_prompt,
         mean_megapixels_per_token=sum(share.share * share.width * share.height / 1e6 for share in shares) / mean_prompt,

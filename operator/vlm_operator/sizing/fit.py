@@ -12,7 +12,7 @@ from vlm_operator.sizing.encoder_budget import EncoderBudget, EncoderRefusal, en
 from vlm_operator.sizing.host import HostResources, estimate_host
 from vlm_operator.sizing.inventory import GpuKind
 from vlm_operator.sizing.kv_cache import KVCachePlan, KVSettings, kv_layout
-from vlm_operator.sizing.memory import MemoryBreakdown, MemoryRequest
+from vlm_operator.sizing.memory import ImageBatch, MemoryBreakdown, MemoryRequest
 from vlm_operator.sizing.memory_constants import constants_at
 from vlm_operator.sizing.shape import ModelShape
 from vlm_operator.sizing.start_up import Misfit, start_up
@@ -40,7 +40,7 @@ class FitRequest:
     """What has to fit: the model on its GPUs, its images, and how many requests run at once.
 
     ``peak_request_tokens`` is the 99th percentile of their lengths. It fits where the pessimistic end of
-    ``calibration`` fits.
+    ``calibration`` fits. ``images`` has the tokens and patches of each declared size.
     """
 
     calibration: MemoryCalibration
@@ -58,6 +58,7 @@ class FitRequest:
     running: int
     preprocessing_cores: int
     maximum: MaximumTokens
+    images: tuple[tuple[int, int], ...] = ()
     max_num_batched_tokens: int | None = None
     utilization_percent: int | None = None
 
@@ -186,4 +187,24 @@ def _memory_request(request: FitRequest, batched_tokens: int, budget: EncoderBud
         dummy_patches=request.maximum.dummy_patches,
         engine_tokens=request.maximum.engine_tokens,
         items=budget.items_per_batch,
+        served=_largest_step(request, budget.tokens) if request.images else None,
     )
+
+
+def _largest_step(request: FitRequest, budget: int) -> ImageBatch:
+    """Return the step of declared images with the most patches that the encoder's budget lets through.
+
+    Of each size as many as pass, then of the others, larger ones first.
+    """
+    sizes = sorted(request.images, reverse=True)
+    steps = []
+    for first in sizes:
+        left, free, patches, tokens = budget, request.max_num_seqs * request.images_per_prompt, 0, 0
+        for size in (first, *sizes):
+            count = min(left // size[0], free)
+            left, free = left - count * size[0], free - count
+            patches, tokens = patches + count * size[1], tokens + count * size[0]
+        items = request.max_num_seqs * request.images_per_prompt - free
+        steps.append((patches, tokens, max(1, items)))
+    patches, tokens, items = max(steps)
+    return ImageBatch(items=items, patches=ceil_div(patches, items), tokens=ceil_div(tokens, items))

@@ -6,11 +6,11 @@ which tells the bytes that remain for the KV cache, and ``breakdown`` of the who
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-from vlm_operator.sizing.activations import ActivationPeaks, Step, measure_activations
+from vlm_operator.sizing.activations import ActivationPeaks, Step, measure_activations, measure_encoder
 from vlm_operator.sizing.inventory import GpuKind
 from vlm_operator.sizing.kv_cache import KVSettings, kv_layout
 from vlm_operator.sizing.memory_constants import MemoryConstants
@@ -69,11 +69,20 @@ class MemoryBreakdown:
         raise KeyError(name)
 
 
+class ImageBatch(NamedTuple):
+    """Images that one step encodes: how many, and the patches and tokens of each, rounded up."""
+
+    items: int
+    patches: int
+    tokens: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRequest:
     """What to estimate: one rank of a server with these flags.
 
     Attributes:
+        served: The step of declared images with the most patches, None where nothing is declared.
         dummy_patches: Patches of the image that the engine profiles with.
         engine_tokens: The engine's own maximum of tokens per image, which sizes the encoder budget.
         items: Images in the profiled batch (``EncoderBudget.items_per_batch``).
@@ -90,6 +99,7 @@ class MemoryRequest:
     dummy_patches: int
     engine_tokens: int
     items: int = 1
+    served: ImageBatch | None = None
 
     @property
     def max_in_flight_tokens(self) -> int:
@@ -107,17 +117,24 @@ class MemoryRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutsideBudget:
-    """What has to fit beside the budget of the engine, in bytes."""
+    """What has to fit beside the budget of the engine, in bytes.
+
+    Attributes:
+        unprofiled: What a step of declared images takes beyond the step that the engine profiled. Some families
+            profile a square or a single tile where elongated images have more; a server that has started would run
+            out of memory at the first of them.
+    """
 
     context: int
     nccl: int
     block_tables: int
     encoder_cache: int
+    unprofiled: int
 
     @property
     def total(self) -> int:
         """All of it."""
-        return self.context + self.nccl + self.block_tables + self.encoder_cache
+        return self.context + self.nccl + self.block_tables + self.encoder_cache + self.unprofiled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +176,7 @@ def estimate_memory(request: MemoryRequest, constants: MemoryConstants) -> Memor
     """
     shape, size = request.shape, request.tensor_parallel_size
     total = request.gpu.engine_memory_bytes
+    activations = measure_activations(_step(request), constants)
     return MemoryEstimate(
         engine_total_bytes=total,
         budget_bytes=ceil_div(total * request.utilization_percent, 100),
@@ -166,9 +184,9 @@ def estimate_memory(request: MemoryRequest, constants: MemoryConstants) -> Memor
         loader_residue_bytes=constants.loader_residue,
         buffers_bytes=_persistent_buffers(request),
         non_torch_bytes=_non_torch(request, constants),
-        activations=measure_activations(_step(request), constants),
+        activations=activations,
         cuda_graphs_bytes=_cuda_graphs(request, constants),
-        outside=_outside(request, constants),
+        outside=_outside(request, constants, activations),
     )
 
 
@@ -266,7 +284,7 @@ def _persistent_buffers(request: MemoryRequest) -> int:
     return penalties + mask + (1 + request.shape.deepstack_levels) * request.max_num_batched_tokens * row
 
 
-def _outside(request: MemoryRequest, constants: MemoryConstants) -> OutsideBudget:
+def _outside(request: MemoryRequest, constants: MemoryConstants, profiled: ActivationPeaks) -> OutsideBudget:
     """Return what is allocated before the first snapshot or after profiling (fact sheet 2.1, 2.4, 4.4)."""
     layout = kv_layout(request.shape, request.kv_settings())
     tables = 2 * request.max_num_seqs * layout.table_entries(request.max_model_len) * 4
@@ -277,4 +295,17 @@ def _outside(request: MemoryRequest, constants: MemoryConstants) -> OutsideBudge
         nccl=_nccl(request, constants),
         block_tables=tables + slots,
         encoder_cache=cached * request.shape.vision.out_width * request.shape.text.dtype_bytes,
+        unprofiled=_unprofiled(request, constants, profiled),
     )
+
+
+def _unprofiled(request: MemoryRequest, constants: MemoryConstants, profiled: ActivationPeaks) -> int:
+    """Return what the encoder takes in the largest step of declared images beyond the profiled step.
+
+    The sampler's share of the profile is left out: it is the least certain, and too small where it is smallest.
+    """
+    if request.served is None:
+        return 0
+    items, patches, tokens = request.served
+    step = replace(_step(request), items=items, patches=patches, item_tokens=tokens)
+    return max(0, measure_encoder(step, constants) - max(profiled.encoder, profiled.language_model))

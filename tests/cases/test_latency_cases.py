@@ -32,8 +32,8 @@ def quick(model: str, images: dict[str, Any], size: int | None = None, **spec: A
     return verdict
 
 
-def sure(model: str, images: dict[str, Any], inventory: Inventory | None = None, **spec: Any) -> Plan:
-    verdict = plan(declare(model, images, **spec), inventory)
+def sure(model: str, images: dict[str, Any], **spec: Any) -> Plan:
+    verdict = plan(declare(model, images, **spec))
     assert isinstance(verdict, Plan), verdict.message
     return verdict
 
@@ -45,7 +45,7 @@ def said(planned: Plan, words: str) -> str:
 
 def test_preparation_that_starves_a_gpu_asks_for_cores_and_not_for_gpus() -> None:
     """QwenLM/Qwen3-VL#1378, vllm-project/vllm#21873: CPU 100 %, GPU 20 %, one A100-40GB, 13 clips a minute."""
-    on_a100 = {"accelerators": {"allowed": ["a100-40gb-sxm"], "maxPerReplica": 1}}
+    on_a100: dict[str, Any] = {"accelerators": {"allowed": ["a100-40gb-sxm"], "maxPerReplica": 1}}
     short = {"tokens": {"p50": 40, "max": 80}}
     frames = sure(
         QWEN_7B,
@@ -57,7 +57,7 @@ def test_preparation_that_starves_a_gpu_asks_for_cores_and_not_for_gpus() -> Non
     assert frames.traffic is not None
     assert frames.traffic.utilisation < 0.5  # the GPU idles here as well
     assert frames.flags.max_num_batched_tokens > 2048
-    photographs = {"quality": {"minPixelsPerImage": CAP}, **on_a100}
+    photographs: dict[str, Any] = {"quality": {"minPixelsPerImage": CAP}, **on_a100}
     cores, prepared = [], []
     for rate in (6, 30, 60):
         planned = sure(
@@ -81,11 +81,11 @@ def test_document_pages_are_late_on_the_cpu_and_the_verdict_says_so() -> None:
     counted = rule_of(QWEN36).count_image(1786, 2526)
     assert isinstance(counted, ImageTokens)
     assert counted.embed_tokens == 4424
-    limits = {"accelerators": {"allowed": ["rtx-pro-6000-blackwell-server"]}}
+    limits: dict[str, Any] = {"accelerators": {"allowed": ["rtx-pro-6000-blackwell-server"]}}
     crowded = sure(QWEN36, PAGES, running=72, **limits)
     assert crowded.latency.ttft.p95 > 10
     assert "for the CPU that prepares its images" in said(crowded, "a typical request alone waits")
-    fast = {"objectives": {"ttft": {"percentile": 95, "milliseconds": 1500}}}
+    fast: dict[str, Any] = {"objectives": {"ttft": {"percentile": 95, "milliseconds": 1500}}}
     verdict = plan(declare(QWEN36, PAGES, running=8, **fast, **limits))
     assert isinstance(verdict, NoFit)
     assert verdict.nearest[0].reason == "Latency"
@@ -110,7 +110,7 @@ def test_whole_images_on_each_gpu_serve_more_and_the_whole_tower_is_charged(
     """vllm-project/vllm#23909, #24955, #25445: 7.36 → 10.12 requests/s with --mm-encoder-tp-mode data."""
 
     def encoded(*arguments: str) -> Plan:
-        limits = {"accelerators": {"allowed": [gpu]}, "engine": {"extraArgs": list(arguments)}}
+        limits: dict[str, Any] = {"accelerators": {"allowed": [gpu]}, "engine": {"extraArgs": list(arguments)}}
         return quick(model, images, size, running=running, **limits)
 
     chosen = encoded()
@@ -213,7 +213,7 @@ def test_tokens_are_counted_with_the_familys_own_resize_and_merge(
 
 def test_a_busy_tower_is_reported_and_above_70_percent_flagged() -> None:
     """ai-dynamo/aiconfigurator#1546, #729, ai-dynamo/dynamo#13466: encode load scales in images, not in tokens."""
-    limits = {"accelerators": {"allowed": ["h100-80gb-sxm"], "maxPerReplica": 1}}
+    limits: dict[str, Any] = {"accelerators": {"allowed": ["h100-80gb-sxm"], "maxPerReplica": 1}}
     shares = []
     for side, rate in ((500, 60), (3500, 600)):
         workload = {"traffic": {"requestsPerMinute": rate}, "output": {"tokens": {"p50": 4, "max": 8}}}
@@ -229,10 +229,16 @@ def test_a_busy_tower_is_reported_and_above_70_percent_flagged() -> None:
         accelerators={"allowed": ["b200-sxm"]},
     )
     assert said(blackwell, "the vision tower takes")
-    tower_of_12_heads = {"accelerators": {"allowed": ["l40s"]}, "engine": {"extraArgs": ["--tensor-parallel-size=8"]}}
+    tower_of_12_heads: dict[str, Any] = {
+        "accelerators": {"allowed": ["l40s"]},
+        "engine": {"extraArgs": ["--tensor-parallel-size=8"]},
+    }
     planned = sure("zai-org/GLM-4.1V-9B-Thinking", pictures((448, 448)), **tower_of_12_heads)
     assert planned.flags.encoder_parallel_mode == "data"  # 8 ranks divide the language model, but not the tower
-    split = {**tower_of_12_heads, "engine": {"extraArgs": ["--tensor-parallel-size=8", "--mm-encoder-tp-mode=weights"]}}
+    split: dict[str, Any] = {
+        **tower_of_12_heads,
+        "engine": {"extraArgs": ["--tensor-parallel-size=8", "--mm-encoder-tp-mode=weights"]},
+    }
     refused = plan(declare("zai-org/GLM-4.1V-9B-Thinking", pictures((448, 448)), **split))
     assert isinstance(refused, NoFit)
     assert "12 vision tower heads" in refused.message
@@ -256,7 +262,7 @@ def test_cost_follows_the_length_of_the_answers() -> None:
 
 def test_what_is_reserved_is_told_apart_from_what_is_needed() -> None:
     """vllm-project/vllm#17891: why does a 7B take 70 GB? At 0.25 and a context of 2,048 it does not."""
-    card = {"accelerators": {"allowed": ["a100-80gb-sxm"]}}
+    card: dict[str, Any] = {"accelerators": {"allowed": ["a100-80gb-sxm"]}}
     usual = sure(QWEN_7B, pictures((640, 480)), **card)
     cache = next(limit for limit in usual.limits if limit.name == "KV cache")
     reserved = usual.memory.part("KV cache").size_bytes

@@ -16,6 +16,7 @@ from vlm_operator.sizing.inventory import Inventory, NodeShape
 from vlm_operator.sizing.launch import Launched, LaunchFlags
 from vlm_operator.sizing.plan import NoFit, Plan
 from vlm_operator.sizing.start_up import start_up
+from vlm_operator.sizing.tokens.types import ImageTokens
 from vlm_operator.units import GIB, MIB, parse_quantity
 
 QWEN_3B = "Qwen/Qwen2.5-VL-3B-Instruct"
@@ -160,6 +161,30 @@ def test_the_pod_has_memory_for_the_image_cache_of_every_process_and_the_cache_i
     decoded = 4 * 4032 * 3024 * 3  # the photographs of one request
     pinned = int(flags["--max-num-seqs"]) * int(flags["--max-model-len"]) * 4 * (1 + 3) * verdict.gpus_per_replica
     assert limit >= cache_gib * GIB + decoded + pinned + processes * 2 * GIB + verdict.host.shared_memory_bytes
+
+
+@pytest.mark.parametrize(
+    ("model", "profiled", "elongated"),
+    [("deepseek-ai/DeepSeek-OCR", (1024, 1024), (640, 3840)), ("LiquidAI/LFM2-VL-1.6B", (512, 512), (2560, 512))],
+)
+def test_a_server_that_has_started_takes_images_larger_than_the_one_that_it_profiled(
+    model: str, profiled: tuple[int, int], elongated: tuple[int, int]
+) -> None:
+    """vllm-project/vllm#48469, #54380: ready, then out of memory at the first item larger than the profiled one."""
+    rule = situations.rule_of(model)
+    most, counted = rule.maximum(), rule.count_image(*elongated)
+    assert isinstance(counted, ImageTokens)
+    assert counted.embed_tokens > most.engine_tokens
+    assert counted.vit_patches > most.dummy_patches
+    plans = [plan(declare(model, pictures(size), accelerators={"allowed": ["l4"]})) for size in (profiled, elongated)]
+    beside = [verdict.memory.part("outside budget").size_bytes for verdict in plans if isinstance(verdict, Plan)]
+    assert beside[1] > beside[0] + 100 * MIB
+    tight = situations.gpu_of("l4", engine_memory_bytes=10 * GIB, driver_memory_bytes=10 * GIB)
+    verdict = plan(declare(model, pictures(elongated)), Inventory(shapes=(NodeShape(gpu=tight, gpus_per_node=1),)))
+    assert isinstance(verdict, Plan)
+    assert verdict.flags.gpu_memory_utilization_percent < 92  # the default would leave too little
+    outside = verdict.memory.part("outside budget").size_bytes
+    assert outside <= tight.engine_memory_bytes * (100 - verdict.flags.gpu_memory_utilization_percent) / 100
 
 
 def test_a_container_that_outgrew_its_host_memory_is_not_said_to_lack_gpu_memory() -> None:

@@ -4,10 +4,13 @@ import pytest
 
 from tests.cases import situations
 from tests.cases.situations import declare, gpu_of, pictures, plan, rule_of, serve
+from vlm_operator.catalogue.load import find_model
+from vlm_operator.errors import InputError
 from vlm_operator.report.status_plan import plan_status
 from vlm_operator.sizing.launch import Launched, LaunchFlags
 from vlm_operator.sizing.plan import NoFit, Plan
 from vlm_operator.sizing.tokens.types import ImageTokens
+from vlm_operator.sizing.tokens.video import VideoRule, VideoTokens, bind_video_rule
 
 QWEN2_7B = "Qwen/Qwen2-VL-7B-Instruct"
 QWEN_7B = "Qwen/Qwen2.5-VL-7B-Instruct"
@@ -118,6 +121,35 @@ def test_many_small_images_are_sized_by_their_own_tokens_and_not_by_the_largest_
     assert verdict.tokens.request_max <= int(flags["--max-model-len"]) <= 32_768
     assert flags["--limit-mm-per-prompt"]["image"]["count"] == 9
     assert all(limit.needed <= limit.limit for limit in verdict.limits)  # no declared request is turned away
+
+
+def test_images_that_are_sent_as_text_are_no_reason_for_a_larger_server() -> None:
+    """InternLM/lmdeploy#3377, vllm-project/vllm#14557: two images of 2488 x 2048 as base64 text, 793,483 tokens."""
+    assert 2 * tokens_of(QWEN_7B, 2488, 2048) == 12_994
+    verdict = plan(declare(QWEN_7B, pictures((2488, 2048), count=2)))
+    assert isinstance(verdict, Plan)
+    assert verdict.tokens.request_max == 12_994 + 2 * 2 + 300 + 500
+    assert 10 * verdict.flags.max_model_len < 793_483  # such a request is refused by the server, and never planned for
+
+
+def test_a_video_is_sampled_by_the_server_and_none_is_let_in_that_nobody_planned_for() -> None:
+    """vllm-project/vllm#11657, QwenLM/Qwen3-VL#806, XiaomiMiMo/MiMo-Embodied#5: 43,698 tokens of five seconds."""
+    card = find_model(QWEN2_7B)
+    rule = bind_video_rule(card.architecture, card.config, card.processor, model_id=card.id)
+    assert isinstance(rule, VideoRule)
+    clip, longer = rule.count_video(150, 30.0, 1920, 1080), rule.count_video(480, 30.0, 1920, 1080)
+    assert isinstance(clip, VideoTokens)
+    assert isinstance(longer, VideoTokens)
+    frame = tokens_of(QWEN2_7B, 1920, 1080)
+    assert (clip.frames, clip.embed_tokens) == (10, 5 * frame)  # two frames a second, two frames to a group
+    assert (longer.frames, longer.embed_tokens) == (32, 16 * frame)  # the 32 frames of the report
+    assert longer.embed_tokens > 32_768
+    resource = declare(QWEN2_7B, pictures((1920, 1080)))
+    verdict = plan(resource)
+    assert isinstance(verdict, Plan)
+    assert situations.flags_of(resource, verdict)["--limit-mm-per-prompt"]["video"] == 0
+    with pytest.raises(InputError, match=r"spec\.workload\.video: video is not a field; known here: images"):
+        declare(QWEN2_7B, pictures((1920, 1080)), workload={"video": {"width": 1920, "height": 1080}})
 
 
 def test_two_long_videos_are_encoded_one_after_the_other() -> None:

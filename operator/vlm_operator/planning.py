@@ -20,7 +20,6 @@ from vlm_operator.catalogue.load import (
     memory_calibration,
 )
 from vlm_operator.catalogue.types import ModelCard
-from vlm_operator.engine.extra_args import PATH, read_extra_args
 from vlm_operator.errors import CatalogueError, InputError, Problem
 from vlm_operator.sizing.advice import Opening, advise
 from vlm_operator.sizing.checkpoint import Checked, check_tensors
@@ -155,6 +154,10 @@ def _annotate(plan: Plan, spec: VLMDeploymentSpec, task: _Planned) -> Plan:
 
 def _asked_flags(spec: VLMDeploymentSpec, version: str) -> AskedFlags:
     """Return what ``engine.extraArgs`` asks for; the type of the KV cache is also a field, which admits it or not."""
+    if not spec.engine.extra_args:
+        return AskedFlags()
+    from vlm_operator.engine.extra_args import PATH, read_extra_args  # noqa: PLC0415 - loads all flags of the engine
+
     asked = read_extra_args(spec.engine.extra_args, version)
     admitted = spec.quality.allowed_kv_cache_dtypes
     if asked.kv_cache_dtype is not None and admitted and asked.kv_cache_dtype not in admitted:

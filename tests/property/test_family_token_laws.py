@@ -1,7 +1,9 @@
 """What holds for every family, settings as in the conformance rows and any cap that the family offers."""
 
+from bisect import bisect_left
 from functools import cache
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +21,41 @@ SIZES = st.one_of(
     st.tuples(st.integers(1, 60), st.integers(1, 300)).map(lambda pair: (pair[0] * pair[1], pair[0])),
     st.tuples(st.integers(1, 60), st.integers(1, 300)).map(lambda pair: (pair[0], pair[0] * pair[1])),
 )
+
+SYMMETRIC = frozenset(
+    {
+        *("CanvasTiles", "CappedTiles", "ClampedGrid", "Covering", "CrossAttentionTiles", "EdgeTiles"),
+        *("EmbeddingSoftTokens", "EncoderFixed", "Fixed", "LongSide", "LongestEdge", "NativeGrid", "PanScan"),
+        *("PatchLimit", "PatchLimitOfChunks", "PooledCrops", "ScaledPatches", "SoftTokens", "SquareBudgetGrid"),
+        *("ThinGrid", "Windows"),
+    }
+)
+"""Rules under which an image takes as much lying as standing."""
+TURNED = {
+    "Anyres": ("llava_next_34b", (20, 398)),
+    "AspectGrid": ("muse_glimmer", (51, 34)),
+    "BaseView": ("deepseek_vl2_tiny", (359, 3028)),
+    "BudgetGrid": ("paddleocr_vl", (4, 26)),
+    "CodebookGrid": ("emu3", (879, 631)),
+    "ComputedBudgetGrid": ("keye_vl_8b", (2, 21)),
+    "DynamicHd": ("phi4_mm", (153, 4115)),
+    "DynamicResolution": ("nemotron_nano_dynres_ml16k", (1974, 2262)),
+    "FixedDummyBaseView": ("deepseek_ocr", (2965, 3581)),
+    "HdTransform": ("microsoft/Phi-3.5-vision-instruct", (1210, 3737)),
+    "ListedTiles": ("nemotron_nano_12b_v2_vl", (73, 63)),
+    "OverlapCrops": ("molmo2_8b", (1903, 1810)),
+    "PaddedCanvas": ("glm5_next", (2722, 3489)),
+    "RootBudgetGrid": ("hunyuan_ocr", (3676, 57)),
+    "RowEnds": ("deepseek_v41", (3826, 2306)),
+    "SizedSlices": ("minicpm_v_4_7", (1, 279)),
+    "Slices": ("minicpm_v_2_6", (78, 211)),
+    "SwitchedBaseView": ("unlimited_ocr", (777, 3428)),
+    "Tiles": ("internvl2_5_4b", (174, 100)),
+    "TilesTwice": ("h2ovl", (1563, 3764)),
+    "UpscaledPatches": ("inkling", (3631, 680)),
+    "ViewOrTiles": ("lfm2_5_vl_1_6b", (380, 1695)),
+}
+"""The other rules: a family and an image that takes more, or runs more patches, one way than the other."""
 
 
 @cache
@@ -132,9 +169,35 @@ def test_the_settings_of_a_cap_give_the_counts_of_the_cap(
     assert again.maximum() == rule.maximum(), (group.name, rule.settings)
 
 
+def work(rule: ImageRule, width: int, height: int) -> tuple[int, int] | str:
+    answer = rule.count_image(width, height)
+    return answer.reason if isinstance(answer, TokenRefusal) else (answer.embed_tokens, answer.vit_patches)
+
+
+@given(st.sampled_from(range(10_000)), SIZES)
+@settings(max_examples=600, deadline=None)
+def test_turning_an_image_changes_nothing_where_the_rule_is_symmetric(which: int, size: tuple[int, int]) -> None:
+    symmetric = [rule for _, rule in bound() if type(rule).__name__ in SYMMETRIC]
+    rule = symmetric[which % len(symmetric)]
+    assert work(rule, *size) == work(rule, *reversed(size)), (rule.model_id, rule.settings)
+
+
+@pytest.mark.parametrize(("family", "size"), TURNED.values(), ids=TURNED)
+def test_turning_an_image_can_change_its_count_under_the_other_rules(family: str, size: tuple[int, int]) -> None:
+    rule = next(rule for group, rule in bound() if group.family == family)
+    assert work(rule, *size) != work(rule, *reversed(size))
+
+
+def test_every_rule_is_known_to_be_symmetric_or_not() -> None:
+    assert not SYMMETRIC & TURNED.keys()
+    assert {type(rule).__name__ for _, rule in bound()} == SYMMETRIC | TURNED.keys()
+
+
 @given(st.sampled_from(range(10_000)), st.lists(SIZES, min_size=1, max_size=4), st.integers(1, 6_000_000))
 @settings(max_examples=300, deadline=None)
-def test_the_tightest_cap_keeps_the_pixels_asked_for(which: int, sizes: list[tuple[int, int]], min_pixels: int) -> None:
+def test_the_tightest_cap_keeps_the_pixels_asked_for_and_the_next_one_does_not(
+    which: int, sizes: list[tuple[int, int]], min_pixels: int
+) -> None:
     group, rule = bound()[which % len(bound())]
     tight = tightest_cap(rule, sizes, min_pixels=min_pixels)
     assume(tight is not None)
@@ -143,6 +206,17 @@ def test_the_tightest_cap_keeps_the_pixels_asked_for(which: int, sizes: list[tup
         before = rule.count_image(*size)
         if isinstance(before, ImageTokens):
             assert tight.kept_pixels(*size) >= min(rule.kept_pixels(*size), min_pixels), (group.name, tight.settings)
+    assert rule.cap is not None
+    assert tight.cap is not None
+    below = rule.cap.tighter[: bisect_left(rule.cap.tighter, tight.cap.value)]
+    accepted = [size for size in sizes if isinstance(rule.count_image(*size), ImageTokens)]
+    if below and accepted:
+        loose = rule.with_cap(below[-1])
+        assert not all(
+            isinstance(loose.count_image(*size), ImageTokens)
+            and loose.kept_pixels(*size) >= min(rule.kept_pixels(*size), min_pixels)
+            for size in accepted
+        ), (group.name, below[-1])
 
 
 @given(st.sampled_from(range(10_000)), st.data(), SIZES)

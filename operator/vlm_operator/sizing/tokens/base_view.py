@@ -145,6 +145,7 @@ def build_deepseek_vl2(source: reading.Source) -> ImageRule:
             "InvalidSetting",
             f"candidate_resolutions has an edge that is no multiple of {tile_size}, the first candidate's; correct it",
         )
+    grids = tuple((width // tile_size, height // tile_size) for width, height in candidates)
     shape = BaseViewShape(
         base_size=tile_size,
         tile_size=tile_size,
@@ -153,19 +154,15 @@ def build_deepseek_vl2(source: reading.Source) -> ImageRule:
         row_end=1,
         base_patches=patches**2,
         tile_patches=patches**2,
-        grids=list_canvases(
-            tuple((width // tile_size, height // tile_size) for width, height in candidates), tile_size
-        ),
+        grids=list_canvases(grids, tile_size),
         always_cut=True,
     )
     # The engine reads the configuration's candidates as (height, width).
     sizes = [(second, first) for first, second in profiled]
+    dummy_size = max(sizes, key=lambda size: _measure(size[0], size[1], shape).embed_tokens)
+    ignored = _ignored(given, frozenset({"cropping"}))
     return BaseView(
-        settings=source.settings,
-        model_id=name,
-        ignored_settings=_ignored(given, frozenset({"cropping"})),
-        shape=shape,
-        dummy_size=max(sizes, key=lambda size: _measure(size[0], size[1], shape).embed_tokens),
+        settings=source.settings, model_id=name, ignored_settings=ignored, shape=shape, dummy_size=dummy_size
     )
 
 

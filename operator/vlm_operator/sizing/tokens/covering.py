@@ -108,14 +108,13 @@ def build_ovis(source: reading.Source) -> ImageRule:
             f"max_partition is {max_tiles}, but the engine tries all grids on each image, and above {_MOST_TILES} "
             "tiles that takes long; lower it",
         )
-    backbone, converted = "visual_tokenizer_config.backbone_config", "vision_config"
-    image_size = reading.first_int(name, (config, f"{backbone}.image_size"), (config, f"{converted}.image_size"))
-    patches = ceil_div(
-        image_size, reading.first_int(name, (config, f"{backbone}.patch_size"), (config, f"{converted}.patch_size"))
+    tokenizer, converted = "visual_tokenizer_config", "vision_config"
+    image_size, patch_size = (
+        reading.first_int(name, (config, f"{tokenizer}.backbone_config.{key}"), (config, f"{converted}.{key}"))
+        for key in ("image_size", "patch_size")
     )
-    stride = reading.first_int(
-        name, (config, "visual_tokenizer_config.hidden_stride"), (config, f"{converted}.hidden_stride")
-    )
+    patches = ceil_div(image_size, patch_size)
+    stride = reading.first_int(name, (config, f"{tokenizer}.hidden_stride"), (config, f"{converted}.hidden_stride"))
     if patches % stride:
         raise reading.Refused(
             "StartupFails",
@@ -129,14 +128,13 @@ def build_ovis(source: reading.Source) -> ImageRule:
             f"image_size is {image_size}, but the processor's tiles are {tile_size} pixels: pixels and token count "
             "would disagree and requests would fail; drop the override",
         )
+    threshold = given.get("covering_threshold", 0.9)
     shape = CoveringShape(
         tile_size=tile_size,
         tokens_per_tile=(patches // stride) ** 2,
         patches_per_tile=patches**2,
         max_tiles=max_tiles,
-        threshold=reading.positive_number(
-            "mm_processor_kwargs.covering_threshold", given.get("covering_threshold", 0.9)
-        ),
+        threshold=reading.positive_number("mm_processor_kwargs.covering_threshold", threshold),
     )
     return Covering(settings=source.settings, model_id=name, shape=shape, hidden_stride=stride)
 

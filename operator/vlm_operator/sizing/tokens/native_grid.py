@@ -111,21 +111,13 @@ def build_native_grid(
     given = reading.flatten_images_kwargs(source.settings)
     reading.refuse_unknown(given, (*PIXEL_SETTINGS, *SAMPLING_SETTINGS, "videos_kwargs"))
     size = read_size(source, given, completes_size=completes_size)
-    override: dict[str, Any] = {key: given[key] for key in ("min_pixels", "max_pixels") if key in given}
-    if None in override.values():
-        raise reading.Refused(
-            "StartupFails",
-            "mm_processor_kwargs has min_pixels or max_pixels of null, and the server would not start (TypeError); "
-            "drop it",
-        )
-    name, processor = source.model_id, source.processor
-    min_pixels = reading.first_int(
-        name,
-        (override, "min_pixels"),
-        (size, "shortest_edge"),
-        (processor, "min_pixels"),
-        (processor, "size.shortest_edge"),
-    )
+    override, name, processor = _read_flat_limits(given), source.model_id, source.processor
+
+    def limit(pixels: str, edge: str) -> int:
+        places = (override, pixels), (size, edge), (processor, pixels), (processor, f"size.{edge}")
+        return reading.first_int(name, *places)
+
+    min_pixels = limit("min_pixels", "shortest_edge")
     if min_pixels > MAX_DECODED_PIXELS:
         raise reading.Refused(
             "InvalidSetting",
@@ -136,14 +128,22 @@ def build_native_grid(
         unit=reading.same_in_both(source, "patch_size", f"{vision_config}.patch_size") * merge_size,
         merge_size=merge_size,
         min_pixels=min_pixels,
-        max_pixels=reading.first_int(
-            name, (override, "max_pixels"), (size, "longest_edge"), (processor, "max_pixels"),
-            (processor, "size.longest_edge"),
-        ),
-    )  # fmt: skip
+        max_pixels=limit("max_pixels", "longest_edge"),
+    )
     if completes_size:
         _refuse_tiny_videos(source, 2 * shape.unit**2)
     return NativeGrid(settings=source.settings, model_id=name, shape=shape)
+
+
+def _read_flat_limits(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    override = {key: given[key] for key in ("min_pixels", "max_pixels") if key in given}
+    if None in override.values():
+        raise reading.Refused(
+            "StartupFails",
+            "mm_processor_kwargs has min_pixels or max_pixels of null, and the server would not start (TypeError); "
+            "drop it",
+        )
+    return override
 
 
 def _refuse_tiny_videos(source: reading.Source, least: int) -> None:

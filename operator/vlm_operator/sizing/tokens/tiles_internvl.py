@@ -119,7 +119,7 @@ def read_shape(
     limit: str = "max_dynamic_patch",
     patch_paths: tuple[str, ...] = ("vision_config.patch_size",),
 ) -> TileShape:
-    """Return the shape of tiles of ``tile_size`` pixels.
+    """Return the shape of tiles.
 
     Args:
         source: The model.
@@ -139,9 +139,7 @@ def read_shape(
     ratio = reading.positive_number("downsample_ratio", source.config.get("downsample_ratio"))
     tokens = int(side**2 * ratio**2)
     if tokens < 1:
-        raise reading.Refused(
-            "InvalidSetting", f"downsample_ratio is {ratio}, which leaves no token of a tile; correct it"
-        )
+        raise reading.Refused("InvalidSetting", f"downsample_ratio is {ratio}: no token of a tile is left; correct it")
     return TileShape(
         tile_size=tile_size,
         tokens_per_tile=tokens,

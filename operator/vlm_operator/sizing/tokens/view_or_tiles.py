@@ -167,11 +167,8 @@ def _read_shape(source: reading.Source, values: Mapping[str, Any], shipped: Mapp
     max_tokens, tile_tokens = read("max_image_tokens"), (tile_size // unit) ** 2
     longest_view = max(max_tokens, tile_tokens if splits else 0)
     if most > longest_view:
-        raise reading.Refused(
-            "InvalidSetting",
-            f"max_tiles is {most}, but grids of more than {longest_view} tiles cannot be counted; the checkpoint has "
-            f"{shipped['max_tiles']}",
-        )
+        words = f"max_tiles is {most}, but grids of more than {longest_view} tiles cannot be counted"
+        raise reading.Refused("InvalidSetting", f"{words}; the checkpoint has {shipped['max_tiles']}")
     return ViewShape(
         unit=unit,
         merge_size=merge_size,

@@ -79,10 +79,12 @@ def test_nothing_is_strange_about_real_files(model_id: str) -> None:
             "llm_config.num_key_value_heads is 0.5, but must be a whole number above 0",
         ),
         ({"downsample_ratio": False}, "downsample_ratio is False"),
+        ({"text_config": {"max_seq_len": -1}}, "text_config.max_seq_len is -1, but must be a whole number above 0"),
+        ({"rope_scaling": {"factor": [4]}}, "rope_scaling.factor is [4], but must be a number"),
         ({"image_size": [448, -1]}, "image_size is -1"),
         ({"max_dynamic_patch": 10**6}, "max_dynamic_patch is 1000000; at most 65,536"),
         ({"rope_theta": 10**13}, "rope_theta is 10000000000000, which is more than any model has"),
-        ({"rope_scaling": {"factor": "x" * 99, "rope_type": 10.0**300}}, "rope_scaling.rope_type is 1e+300"),
+        ({"rope_scaling": {"words": "x" * 99, "rope_type": 10.0**300}}, "rope_scaling.rope_type is 1e+300"),
     ],
 )
 def test_a_strange_value_is_told_by_its_place(document: dict[str, Any], words: str) -> None:

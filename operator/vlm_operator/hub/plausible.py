@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from vlm_operator.sizing.legality import LENGTH_KEYS
+
 MOST_LAYERS: Final = 1024
 MOST_PIECES: Final = 65_536
 """Tiles, crops or patches along a side: rules try each number of them."""
@@ -17,18 +19,24 @@ MOST: Final = 10**12
 _SECTION: Final = re.compile(r"(_config|_scaling|^rope_parameters|^img_processor)$")
 _LAYERS: Final = re.compile(r"(layers|depth|blocks|_levels)$")
 _PIECES: Final = re.compile(r"(tiles|crops|slices?(_nums)?|patch(es)?|on_one_side|max_num)$")
+_LENGTHS: Final = frozenset({*LENGTH_KEYS, "model_max_length", "original_max_position_embeddings"})
 _COUNTS: Final = frozenset(
     {
         *("hidden_size", "intermediate_size", "vocab_size", "embed_dim", "head_dim", "global_head_dim"),
         *("num_hidden_layers", "num_attention_heads", "num_key_value_heads", "num_heads", "depth"),
-        *("max_position_embeddings", "patch_size", "image_size", "spatial_merge_size", "temporal_patch_size"),
+        *_LENGTHS,
+        *("patch_size", "image_size", "spatial_merge_size", "temporal_patch_size"),
         *("pooling_kernel_size", "linear_conv_kernel_dim"),
     }
 )
 """Things and sides of things: at least one, and no part of one."""
 
-_RATIOS: Final = frozenset({"mlp_ratio", "hidden_stride", "downsample_ratio", "downsample_factor", "scale_factor"})
+_RATIOS: Final = frozenset(
+    {"mlp_ratio", "hidden_stride", "downsample_ratio", "downsample_factor", "scale_factor", "factor"}
+)
 """Above 0, and whole or not."""
+_SINGLE: Final = _LENGTHS | {"factor"}
+"""One for the whole model, where others may be one for each layer or side."""
 
 
 def find_implausible(document: Mapping[str, Any], path: str = "") -> Iterator[str]:
@@ -40,13 +48,13 @@ def find_implausible(document: Mapping[str, Any], path: str = "") -> Iterator[st
         elif isinstance(value, Mapping):
             yield from find_implausible(value, f"{place}.")
         else:
-            numbers = value if isinstance(value, list) else [value]
+            numbers = value if isinstance(value, list) and key not in _SINGLE else [value]
             yield from (f"{place} {why}" for number in numbers if (why := _wrong(key, number)))
 
 
 def _wrong(key: str, value: Any) -> str:
     """Return what is wrong with a value of this key, empty where nothing is."""
-    if isinstance(value, list | Mapping):
+    if isinstance(value, list | Mapping) and key not in _SINGLE:
         return ""
     if key in _COUNTS | _RATIOS and value is not None:
         whole = "whole " if key in _COUNTS else ""

@@ -126,10 +126,11 @@ def judge_replicas(
     if isinstance(fit, Rejection):
         return fit, next_count
     case = replace(case, runner=case.runner.with_steps(fit.max_num_batched_tokens))
-    late = _late(candidate, question, case, running)
+    rate = _arrivals(question.workload, replicas)
+    late = _late(candidate, question, case, running, rate)
     if late is not None:
-        return late, replicas + 1 if running > 1 else None
-    seconds = latency.percentiles_seconds(case.runner, case.works, case.typical, running)
+        return late, replicas + 1 if running > 1 or rate else None
+    seconds = latency.percentiles_seconds(case.runner, case.works, case.typical, running, rate)
     estimate = assemble_latency(question, case, seconds, _most_on_time(candidate, question, case, fit))
     plan = assemble_plan(candidate, question, case, setting, fit, estimate)
     dear = _check_price(candidate, plan, question)
@@ -167,9 +168,11 @@ def _most_on_time(candidate: Candidate, question: Question, case: Case, fit: Mem
     low, high = 1, min(fit.peak_requests, question.constraints.asked.max_num_seqs or MAX_SEQUENCES)
     if not question.constraints.latency_targets:
         return high
+    arriving = question.workload.requests_per_minute is not None
     while low < high:
         middle = (low + high + 1) // 2
-        if _late(candidate, question, case, middle) is None:
+        served = latency.requests_per_minute(case.runner, case.typical, middle) / 60 if arriving else 0.0
+        if _late(candidate, question, case, middle, served) is None:
             low = middle
         else:
             high = middle - 1
@@ -206,7 +209,7 @@ def _preprocessing_cores(candidate: Candidate, workload: Workload, case: Case, r
     fewer cores, those that it has.
     """
     busy = latency.preprocess_seconds(case.runner, case.typical) - case.runner.costs.request()
-    rate = (workload.requests_per_minute or 0) / 60 * workload.burst_percent / 100 / replicas
+    rate = _arrivals(workload, replicas)
     wanted = math.ceil(2 * rate * busy) if rate else MEDIA_THREADS // 2
     cores = min(max(LEAST_PREPROCESSING_CORES, wanted), MEDIA_THREADS)
     if candidate.node.cpu_cores is None:
@@ -322,11 +325,20 @@ def _replicas_for_rate(workload: Workload, case: Case) -> int:
     return math.ceil(rate / (MOST_LOAD * latency.requests_per_minute(case.runner, case.typical, MAX_SEQUENCES)))
 
 
-def _late(candidate: Candidate, question: Question, case: Case, running: int) -> Rejection | None:
-    """Return the first latency target that is missed with ``running`` requests at once, by closed formulas."""
+def _arrivals(workload: Workload, replicas: int) -> float:
+    """Return the requests that reach one of ``replicas`` per second at the peak, 0 in a closed loop."""
+    return (workload.requests_per_minute or 0) / 60 * workload.burst_percent / 100 / replicas
+
+
+def _late(candidate: Candidate, question: Question, case: Case, running: int, rate: float = 0.0) -> Rejection | None:
+    """Return the first latency target that is missed with ``running`` requests at once, by closed formulas.
+
+    ``rate`` arrive per second by chance.
+    """
     for target in question.constraints.latency_targets:
         work, typical = case.works[target.percentile], case.typical
-        figures = latency.request_seconds(case.runner, work, typical, running)
+        queue = latency.queue_seconds(case.runner, typical, rate, target.percentile)
+        figures = latency.request_seconds(case.runner, work, typical, running, queue)
         value = {"ttft": figures.ttft, "tpot": figures.tpot, "request_latency": figures.total}[target.metric]
         if value > target.seconds:
             words, prepare = late_words(target, value), case.runner.alone(work)[0]

@@ -13,6 +13,7 @@ from vlm_operator.sizing.latency.closed import (
     percentiles_seconds,
     prefill_seconds,
     preprocess_seconds,
+    queue_seconds,
     request_seconds,
     requests_per_minute,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "percentiles_seconds",
     "prefill_seconds",
     "preprocess_seconds",
+    "queue_seconds",
     "request_seconds",
     "requests_per_minute",
     "step_model",

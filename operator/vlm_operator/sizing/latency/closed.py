@@ -1,12 +1,12 @@
 """Latency of a request without a simulation: closed formulas over ``StepModel`` for a steady closed loop.
 
 They prune candidates; the distribution under a declared traffic is the simulation's (``sizing.traffic``). Where they
-stop being true: arrivals in bursts, a KV cache that is full.
+stop being true: a load near 1, bursts, a KV cache that is full.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import sqrt
+from math import inf, log, sqrt
 from typing import Final
 
 from vlm_operator.sizing.latency.step import StepModel
@@ -22,6 +22,19 @@ class Replica:
     costs: StepModel
     max_num_batched_tokens: int = 8192
     _alone: dict["RequestWork", tuple[float, float, float]] = field(default_factory=dict, repr=False, compare=False)
+    _paces: dict[tuple["RequestWork", int], tuple[float, float]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def pace(self, typical: "RequestWork", concurrency: int) -> tuple[float, float]:
+        """Return the wait of a prompt and the time per token while so many requests like ``typical`` are running."""
+        key = typical, concurrency
+        found = self._paces.get(key)
+        if found is None:
+            alone = concurrency == 1
+            paced = (0.0, decode_step_seconds(self, typical, 1)) if alone else _pace(self, typical, concurrency)
+            found = self._paces[key] = paced
+        return found
 
     def alone(self, work: "RequestWork") -> tuple[float, float, float]:
         """Return the seconds that ``work`` takes on the CPU and then in the engine before its first token, alone.
@@ -109,15 +122,17 @@ def _attention_seconds(replica: Replica, typical: RequestWork, concurrency: int)
     return replica.costs.decode_attention(concurrency, context)
 
 
-def request_seconds(replica: Replica, work: RequestWork, typical: RequestWork, concurrency: int) -> RequestSeconds:
+def request_seconds(
+    replica: Replica, work: RequestWork, typical: RequestWork, concurrency: int, queue: float = 0.0
+) -> RequestSeconds:
     """Return the latency of ``work`` while ``concurrency`` requests like ``typical`` are running.
 
-    On arrival half of a foreign prompt is in its way on average; where prompts queue, it waits as long as they do.
+    On arrival half of a foreign prompt is in its way on average; where prompts queue, it waits as long as they do, or
+    for ``queue`` seconds where arrivals by chance make more of that.
     """
-    wait, tpot = _pace(replica, typical, concurrency) if concurrency > 1 else (0.0, 0.0)
+    wait, tpot = replica.pace(typical, concurrency)
     prepare, prompt, _ = replica.alone(work)
-    ttft = prepare + prompt + wait
-    tpot = tpot or decode_step_seconds(replica, typical, 1)
+    ttft = prepare + prompt + max(wait, queue)
     return RequestSeconds(ttft=ttft, tpot=tpot, total=ttft + max(work.output_tokens - 1, 0) * tpot)
 
 
@@ -145,13 +160,32 @@ def _pace(replica: Replica, typical: RequestWork, concurrency: int) -> tuple[flo
     return max(prompt / 2, (concurrency * chunks - tokens) * mixed - prepare - prompt), mixed
 
 
+def queue_seconds(replica: Replica, typical: RequestWork, rate: float, percentile: int) -> float:
+    """Return how long a prompt waits behind others at a percentile, where ``rate`` arrive per second by chance.
+
+    Prompts are served one after the other in nearly equal times (M/D/1): the mean by Pollaczek and Khinchine, the tail
+    exponential. What decoding takes from them is left out, so the wait is at least this long.
+    """
+    service = replica.alone(typical)[1]
+    load, beyond = rate * service, 1 - percentile / 100
+    if load >= 1:
+        return inf
+    return service / (2 * (1 - load)) * log(load / beyond) if load > beyond else 0.0
+
+
 def requests_per_minute(replica: Replica, typical: RequestWork, concurrency: int) -> float:
     """Return the throughput of one replica with ``concurrency`` requests running (Little's law)."""
     return 60 * concurrency / request_seconds(replica, typical, typical, concurrency).total
 
 
 def percentiles_seconds(
-    replica: Replica, works: Mapping[int, RequestWork], typical: RequestWork, concurrency: int
+    replica: Replica, works: Mapping[int, RequestWork], typical: RequestWork, concurrency: int, rate: float = 0.0
 ) -> dict[int, RequestSeconds]:
-    """Return the latency at each percentile of the declared mix, beside requests like the typical one."""
-    return {p: request_seconds(replica, work, typical, concurrency) for p, work in works.items()}
+    """Return the latency at each percentile of the declared mix, beside requests like the typical one.
+
+    ``rate`` are the requests that arrive per second, 0 in a closed loop.
+    """
+    return {
+        p: request_seconds(replica, work, typical, concurrency, queue_seconds(replica, typical, rate, p))
+        for p, work in works.items()
+    }

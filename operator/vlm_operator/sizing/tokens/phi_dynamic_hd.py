@@ -74,7 +74,7 @@ class DynamicHd(ImageRule):
 
     @property
     def cap(self) -> Cap:
-        """The limit on tiles. The grid follows the aspect ratio, so that fewer tiles may keep more pixels."""
+        """The limit on tiles. The grid follows the aspect ratio, so that more tiles need not keep more pixels."""
         return Cap(name="dynamic_hd", value=self.max_tiles, tighter=range(1, self.max_tiles), monotone=False)
 
     def with_cap(self, value: int) -> "DynamicHd":

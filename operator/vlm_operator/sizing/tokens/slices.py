@@ -89,7 +89,7 @@ class Slices(ImageRule):
 
     @property
     def cap(self) -> Cap:
-        """The limit on slices. The grid follows the aspect ratio, so that fewer slices may keep more pixels."""
+        """The limit on slices. The grid follows the aspect ratio, so that more slices need not keep more pixels."""
         most = self.shape.max_slices
         return Cap(name="max_slice_nums", value=most, tighter=range(1, most), monotone=False)
 

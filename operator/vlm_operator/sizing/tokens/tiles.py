@@ -129,7 +129,7 @@ class Tiles(ImageRule):
 
     @property
     def cap(self) -> Cap:
-        """The limit on tiles. The grid follows the aspect ratio, so that fewer tiles may keep more pixels."""
+        """The limit on tiles. The grid follows the aspect ratio, so that more tiles need not keep more pixels."""
         most = self.shape.max_tiles
         tighter = range(0) if self.shape.choice == "single" else range(self.shape.min_tiles, most)
         return Cap(name=self.cap_name, value=most, tighter=tighter, monotone=False)

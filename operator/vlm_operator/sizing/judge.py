@@ -209,7 +209,7 @@ def _preprocessing_cores(candidate: Candidate, workload: Workload, case: Case, r
     fewer cores, those that it has.
     """
     busy = latency.preprocess_seconds(case.runner, case.typical) - case.runner.costs.request()
-    rate = _arrivals(workload, replicas)
+    rate = _arrivals(workload, replicas) * workload.burst_percent / 100
     wanted = math.ceil(2 * rate * busy) if rate else MEDIA_THREADS // 2
     cores = min(max(LEAST_PREPROCESSING_CORES, wanted), MEDIA_THREADS)
     if candidate.node.cpu_cores is None:
@@ -326,18 +326,18 @@ def _replicas_for_rate(workload: Workload, case: Case) -> int:
 
 
 def _arrivals(workload: Workload, replicas: int) -> float:
-    """Return the requests that reach one of ``replicas`` per second at the peak, 0 in a closed loop."""
-    return (workload.requests_per_minute or 0) / 60 * workload.burst_percent / 100 / replicas
+    """Return the requests that reach one of ``replicas`` per second on average, 0 in a closed loop."""
+    return (workload.requests_per_minute or 0) / 60 / replicas
 
 
 def _late(candidate: Candidate, question: Question, case: Case, running: int, rate: float = 0.0) -> Rejection | None:
     """Return the first latency target that is missed with ``running`` requests at once, by closed formulas.
 
-    ``rate`` arrive per second by chance.
+    ``rate`` arrive per second by chance; what bursts make of it is left to a trial, for few requests may see them.
     """
     for target in question.constraints.latency_targets:
         work, typical = case.works[target.percentile], case.typical
-        queue = latency.queue_seconds(case.runner, typical, rate, target.percentile)
+        queue = latency.queue_seconds(case.runner, case.works, typical, rate, target.percentile)
         figures = latency.request_seconds(case.runner, work, typical, running, queue)
         value = {"ttft": figures.ttft, "tpot": figures.tpot, "request_latency": figures.total}[target.metric]
         if value > target.seconds:

@@ -160,13 +160,21 @@ def _pace(replica: Replica, typical: RequestWork, concurrency: int) -> tuple[flo
     return max(prompt / 2, (concurrency * chunks - tokens) * mixed - prepare - prompt), mixed
 
 
-def queue_seconds(replica: Replica, typical: RequestWork, rate: float, percentile: int) -> float:
-    """Return how long a prompt waits behind others at a percentile, where ``rate`` arrive per second by chance.
+def queue_seconds(
+    replica: Replica, works: Mapping[int, RequestWork], typical: RequestWork, rate: float, percentile: int
+) -> float:
+    """Return how long the prompt of ``works[percentile]`` waits behind others where ``rate`` arrive per second.
 
-    Prompts are served one after the other in nearly equal times (M/D/1): the mean by Pollaczek and Khinchine, the tail
-    exponential. What decoding takes from them is left out, so the wait is at least this long.
+    Large requests and long waits seldom meet: the percentile of their sum is taken for the larger of the two with the
+    other at its median. What decoding takes from prompts is left out, so the wait is at least this long.
     """
     service = replica.alone(typical)[1]
+    larger = sum(replica.alone(works[percentile])[:2]) - sum(replica.alone(works[50])[:2])
+    return max(_queue(service, rate, 50), _queue(service, rate, percentile) - larger)
+
+
+def _queue(service: float, rate: float, percentile: int) -> float:
+    """Return the wait in M/D/1: the mean by Pollaczek and Khinchine, the tail exponential."""
     load, beyond = rate * service, 1 - percentile / 100
     if load >= 1:
         return inf
@@ -186,6 +194,6 @@ def percentiles_seconds(
     ``rate`` are the requests that arrive per second, 0 in a closed loop.
     """
     return {
-        p: request_seconds(replica, work, typical, concurrency, queue_seconds(replica, typical, rate, p))
+        p: request_seconds(replica, work, typical, concurrency, queue_seconds(replica, works, typical, rate, p))
         for p, work in works.items()
     }

@@ -228,6 +228,18 @@ def test_tokens_without_a_question_says_what_is_missing(capsys: pytest.CaptureFi
     assert "--requests" in capsys.readouterr().err
 
 
+def test_the_catalogue_says_what_is_not_planned(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["catalogue", "models"])
+    rows = {row.split()[0]: row for row in capsys.readouterr().out.splitlines() if "/" in row.partition(" ")[0]}
+    assert "until 0.10.2" in rows["meta-llama/Llama-3.2-11B-Vision-Instruct"]
+    assert "does not start" in rows["allenai/Molmo-7B-D-0924"]
+    assert " yes " in rows["allenai/Molmo2-8B"]
+    main(["catalogue", "models", "-o", "json"])
+    items = {item["id"]: item["notPlanned"] for item in json.loads(capsys.readouterr().out)["items"]}
+    assert "4.48" in items["allenai/Molmo-7B-D-0924"]
+    assert items["allenai/Molmo2-8B"] is None
+
+
 @pytest.mark.parametrize("what", ["models", "gpus"])
 def test_the_catalogue_lists_every_entry_with_its_certainty(what: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["catalogue", what]) == 0

@@ -7,6 +7,7 @@ from vlm_operator.catalogue.load import all_gpus, find_licence, find_model, mode
 from vlm_operator.catalogue.types import GpuCard, ModelCard, ModelCertainty
 from vlm_operator.cli import output
 from vlm_operator.cli.text import table
+from vlm_operator.sizing.tokens.uncounted import refuse_dropped
 
 
 def run_crd(arguments: argparse.Namespace) -> int:
@@ -30,12 +31,14 @@ def run_catalogue(arguments: argparse.Namespace) -> int:
 
 
 def _model_document(card: ModelCard) -> dict[str, Any]:
+    refusal = refuse_dropped(card.architecture)
     return {
         "id": card.id,
         "architecture": card.architecture,
         "parameters": card.parameters,
         "served": card.served,
         "lastEngineVersion": card.last_engine_version,
+        "notPlanned": refusal.message if refusal else None,
         "certainty": card.config_provenance.certainty,
         "source": list(card.config_provenance.source),
         "processorCertainty": card.processor_provenance.certainty,
@@ -95,7 +98,7 @@ def _model_rows(cards: list[ModelCard]) -> list[str]:
 
 def _served(card: ModelCard) -> str:
     if card.served:
-        return "yes"
+        return "does not start" if refuse_dropped(card.architecture) else "yes"
     return f"until {card.last_engine_version}" if card.last_engine_version else "no"
 
 

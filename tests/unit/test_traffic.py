@@ -150,6 +150,23 @@ def test_overload_is_told_from_a_burst() -> None:
     assert bursty.ttft.percentiles[99] > outcome(replace(base, arrivals=Poisson(rate=10.0))).ttft.percentiles[99]
 
 
+def test_overload_is_told_before_its_queue_is_longer_than_a_request() -> None:
+    """64 sequences of 200 tokens at 5 ms a step end 64 requests per second."""
+    base = replace(run(output=200), seconds=20.0)
+    late = outcome(replace(base, arrivals=Poisson(rate=68.0)))
+    assert late.ttft.percentiles[50] < late.total.percentiles[50]
+    assert not late.sustainable
+    assert outcome(replace(base, arrivals=Poisson(rate=58.0))).sustainable
+
+
+def test_a_few_bursts_show_what_many_do() -> None:
+    base = replace(run(output=50, limits=replace(LIMITS, max_num_seqs=8)))
+    burst = Bursty(rate=10.0, peak=5.0, burst_share=0.1, burst_seconds=30.0)
+    few, many = (outcome(replace(base, arrivals=burst, seconds=cycles * burst.cycle_seconds)) for cycles in (2, 20))
+    assert few.ttft.percentiles[95] == pytest.approx(many.ttft.percentiles[95], rel=0.25)
+    assert few.ttft.percentiles[95] > 10 * many.ttft.percentiles[50]
+
+
 def test_goodput_counts_the_requests_that_keep_the_goal() -> None:
     steady = replace(run(output=50), arrivals=Poisson(rate=5.0), seconds=60.0)
     assert outcome(replace(steady, goal=Goal(ttft=1.0))).goodput == pytest.approx(outcome(steady).requests_per_second)

@@ -1,21 +1,28 @@
 """Plans under simulated traffic: what the closed formulas let pass and a trial does not."""
 
+from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from tests.unit.test_planning import H100, QWEN_7B, make_spec
 from vlm_operator.api.validate import parse_resource
 from vlm_operator.planning import catalogue_inventory, plan_deployment
+from vlm_operator.sizing import trial
 from vlm_operator.sizing.plan import NoFit, Plan
+from vlm_operator.sizing.traffic import Randomness, TrafficResult, TrafficRun, simulate
+from vlm_operator.sizing.traffic.simulate import RequestSeconds
 
 BURSTS = {"requestsPerMinute": 120, "burstPercent": 300}
 PHOTOGRAPHS = {"sizes": [{"width": 4032, "height": 3024}], "perRequest": [{"count": 1}, {"count": 4}]}
 
 
-def plan(spec: dict[str, Any], *, simulate: bool = True) -> Plan | NoFit:
+def plan(spec: dict[str, Any], *, simulate: bool = True, suggest: bool = True) -> Plan | NoFit:
     head = {"apiVersion": "vlm-operator.dev/v1alpha1", "kind": "VLMDeployment", "metadata": {"name": "any"}}
-    return plan_deployment(parse_resource({**head, "spec": spec}).spec, catalogue_inventory(), simulate=simulate)
+    return plan_deployment(
+        parse_resource({**head, "spec": spec}).spec, catalogue_inventory(), simulate=simulate, suggest=suggest
+    )
 
 
 def spec_of(traffic: dict[str, int], **fields: Any) -> dict[str, Any]:
@@ -50,6 +57,35 @@ def test_a_replica_that_would_fall_behind_is_no_plan() -> None:
     verdict = plan(spec)
     assert isinstance(verdict, NoFit)
     assert {"Throughput"} & set(dict(verdict.by_reason))
+
+
+@pytest.mark.parametrize(("gpu", "rate", "milliseconds"), [("l40s", 1200, 2000), ("a100-80gb-sxm", 2400, 1000)])
+def test_one_replica_less_than_planned_does_not_hold(gpu: str, rate: int, milliseconds: int) -> None:
+    """From eight replicas on, more are added several at a time."""
+    images = {"sizes": [{"width": 2016, "height": 1512}], "perRequest": [{"count": 2}]}
+    spec = spec_of(
+        {"requestsPerMinute": rate},
+        workload={"images": images},
+        objectives={"ttft": {"percentile": 95, "milliseconds": milliseconds}},
+        accelerators={"allowed": [gpu], "maxPerReplica": 1},
+    )
+    enough = plan(spec)
+    assert isinstance(enough, Plan)
+    assert enough.replicas > 8
+    fewer = plan({**spec, "scaling": {"maxReplicas": enough.replicas - 1}}, suggest=False)
+    assert isinstance(fewer, NoFit)
+
+
+def test_plans_that_were_too_many_to_try_are_not_called_misfits() -> None:
+    spec = spec_of(BURSTS, objectives={"ttft": {"percentile": 95, "milliseconds": 3000}})
+    with mock.patch.object(trial, "simulate", overloaded):
+        verdict = plan(spec, suggest=False)
+    assert isinstance(verdict, NoFit)
+    assert {"Throughput", "NotTried"} <= set(dict(verdict.by_reason))
+
+
+def overloaded(run: TrafficRun, costs: RequestSeconds, generator: Randomness) -> TrafficResult:
+    return replace(simulate(run, costs, generator), sustainable=False)
 
 
 def test_images_in_preparation_decide_the_cores() -> None:

@@ -8,21 +8,24 @@ several are added at a time, the numbers between are tried before anything deare
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
+from operator import itemgetter
 from typing import Final
 
 from vlm_operator.sizing.fit import SMALLER_STEPS
-from vlm_operator.sizing.judge import judge_replicas, missed_target, reject
+from vlm_operator.sizing.judge import NEVER, judge_replicas, missed_target, reject
 from vlm_operator.sizing.plan import Plan, Rejection, rank
 from vlm_operator.sizing.question import Judged
 from vlm_operator.sizing.traffic import Randomness
 from vlm_operator.sizing.trial import try_plan
+from vlm_operator.sizing.workload import Workload
+from vlm_operator.units import ceil_div
 
 Seeded = Callable[[], Randomness]
 
-MAX_TRIALS: Final = 10
+MAX_TRIALS: Final = 16
 """Trials of one search; what is still untried then is not promised."""
 LEAST_GAIN: Final = 0.9
-"""Replicas that leave more than this share of what a target was missed by are the wrong remedy."""
+"""Replicas or steps that leave more than this share of what a target was missed by are the wrong remedy."""
 STEP_REACH: Final = 0.5
 """A target that is missed by more than this share is beyond what smaller steps gain."""
 
@@ -73,7 +76,15 @@ def prove(fits: Sequence[Judged], seeded: Seeded, trials: int) -> tuple[Plan | N
         for place, more in enumerate(_next_tries(tried, plan, late)):
             heappush(queue, (more.least, len(fits) + 2 * trial + place, more))
     held = [tried.held for _, _, tried in queue if tried.held is not None]
-    return min(held, key=rank, default=None), missed
+    if held:
+        return min(held, key=rank), missed
+    return None, missed + [_untried(tried.fit, trials) for _, _, tried in sorted(queue, key=itemgetter(0, 1))]
+
+
+def _untried(fit: Judged, trials: int) -> Rejection:
+    replicas = f"{fit.plan.replicas} replica{'s' if fit.plan.replicas > 1 else ''}"
+    message = f"{replicas} fit by closed formulas; the {trials} cheapest plans were late in trials, dearer ones untried"
+    return reject(fit.candidate, "NotTried", f"{message}; allow fewer GPU kinds to try them", shortfall=NEVER)
 
 
 def _next_tries(tried: _Try, plan: Plan, late: Rejection | None) -> list[_Try]:
@@ -81,8 +92,6 @@ def _next_tries(tried: _Try, plan: Plan, late: Rejection | None) -> list[_Try]:
     if late is None:
         held = replace(plan, reasons=(*plan.reasons, tried.why)) if tried.why else plan
         return [_between(replace(tried, held=held), held)]
-    if tried.held is not None:
-        return [_between(replace(tried, too_few=tried.fit.plan.replicas), tried.held)]
     remedies = (_smaller_steps(tried, late), _more_replicas(tried, late))
     return [remedy for remedy in remedies if remedy is not None]
 
@@ -118,10 +127,10 @@ def _missed(fit: Judged, plan: Plan) -> Rejection | None:
 def _smaller_steps(tried: _Try, late: Rejection) -> _Try | None:
     """Return the plan with smaller steps, None where they cannot be had or would not help."""
     fit, larger = tried.fit, tried.larger
-    worse = larger is not None and late.shortfall_fraction >= larger.shortfall_fraction
+    useless = larger is not None and late.shortfall_fraction > LEAST_GAIN * larger.shortfall_fraction
     step = next((step for step in SMALLER_STEPS if step < fit.plan.flags.max_num_batched_tokens), None)
     asked = fit.question.constraints.asked.max_num_batched_tokens
-    if late.reason != "Latency" or late.shortfall_fraction > STEP_REACH or worse or asked or step is None:
+    if late.reason != "Latency" or late.shortfall_fraction > STEP_REACH or useless or asked or step is None:
         return None
     candidate = replace(fit.candidate, max_num_batched_tokens=step)
     case = replace(fit.case, runner=fit.case.runner.with_steps(step))
@@ -129,11 +138,13 @@ def _smaller_steps(tried: _Try, late: Rejection) -> _Try | None:
     if not isinstance(verdict, Judged):
         return None
     why = f"larger steps are late: {late.message.partition(': ')[2]}"
-    return _Try(fit=verdict, too_few=verdict.plan.replicas - 1, larger=late, why=why)
+    return _Try(fit=verdict, too_few=tried.too_few, larger=late, why=why)
 
 
 def _more_replicas(tried: _Try, late: Rejection) -> _Try | None:
     """Return the plan with more replicas, None where that is not allowed or gains too little."""
+    if tried.held is not None:
+        return _between(replace(tried, too_few=tried.fit.plan.replicas), tried.held)
     if tried.larger is not None:  # they were asked for when the larger steps were late
         return None
     fewer = tried.fewer
@@ -141,7 +152,7 @@ def _more_replicas(tried: _Try, late: Rejection) -> _Try | None:
     if both_late and fewer and late.shortfall_fraction > LEAST_GAIN * fewer.shortfall_fraction:
         return None
     fit, replicas = tried.fit, tried.fit.plan.replicas
-    more = replicas + max(1, replicas // 4)
+    more = max(replicas + max(1, replicas // 4), _fewer_clients(fit.question.workload, replicas))
     for most in (
         fit.question.constraints.max_replicas,
         fit.candidate.node.room_for(fit.candidate.tensor_parallel_size),
@@ -151,3 +162,9 @@ def _more_replicas(tried: _Try, late: Rejection) -> _Try | None:
         return None
     verdict, _ = judge_replicas(fit.candidate, fit.question, fit.case, more)
     return _Try(fit=verdict, too_few=replicas, fewer=late) if isinstance(verdict, Judged) else None
+
+
+def _fewer_clients(workload: Workload, replicas: int) -> int:
+    """Return the fewest replicas that leave each of them fewer clients of a closed loop; 0 where it is none."""
+    clients = ceil_div(workload.concurrent_requests or 0, replicas)
+    return ceil_div(workload.concurrent_requests or 0, clients - 1) if clients > 1 else 0

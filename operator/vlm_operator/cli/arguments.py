@@ -57,7 +57,7 @@ def positive(text: str) -> int:
     """
     digits = text.strip().replace(",", "")
     if not re.fullmatch(r"\d{1,15}", digits, re.ASCII) or int(digits) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0; write for example 1003520")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0; write for example 16")
     return int(digits)
 
 

@@ -45,7 +45,7 @@ def find_implausible(document: Mapping[str, Any], path: str = "") -> Iterator[st
         place = f"{path}{key}"
         if _SECTION.search(key) and value is not None and not isinstance(value, Mapping):
             yield f"{place} is {_shown(value)}, but must be an object"
-        elif isinstance(value, Mapping):
+        elif isinstance(value, Mapping) and key not in _SINGLE:
             yield from find_implausible(value, f"{place}.")
         else:
             numbers = value if isinstance(value, list) and key not in _SINGLE else [value]

@@ -113,10 +113,10 @@ def kind_from_card(card: GpuCard) -> GpuKind:
     """
     driver, engine, bandwidth = card.driver_memory_mib, card.engine_memory_gib, card.bandwidth_gb_per_second
     if driver is None or engine is None or bandwidth is None:
-        raise CatalogueError(
-            f"GPU {card.id!r} cannot be planned with: its memory or its bandwidth is unknown; complete its "
-            "catalogue file"
-        )
+        why = "its memory or its bandwidth is unknown; complete its catalogue file"
+        if card.vendor != "nvidia":
+            why = "it is no NVIDIA GPU, and how the engine runs on others is not known; choose one of NVIDIA's"
+        raise CatalogueError(f"GPU {card.id!r} cannot be planned with: {why}")
     return GpuKind(
         id=card.id,
         product=card.labels[0] if card.labels else card.id,

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 import vlm_operator
+from vlm_operator.catalogue.load import find_model, model_ids
 from vlm_operator.cli.main import main
 from vlm_operator.cli.output import COLUMNS
 
@@ -228,12 +229,14 @@ def test_tokens_without_a_question_says_what_is_missing(capsys: pytest.CaptureFi
     assert "--requests" in capsys.readouterr().err
 
 
-def test_the_catalogue_says_what_is_not_planned(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_catalogue_says_what_is_not_planned_and_what_is_remembered(capsys: pytest.CaptureFixture[str]) -> None:
     main(["catalogue", "models"])
     rows = {row.split()[0]: row for row in capsys.readouterr().out.splitlines() if "/" in row.partition(" ")[0]}
     assert "until 0.10.2" in rows["meta-llama/Llama-3.2-11B-Vision-Instruct"]
     assert "does not start" in rows["allenai/Molmo-7B-D-0924"]
     assert " yes " in rows["allenai/Molmo2-8B"]
+    remembered = {card.id for card in map(find_model, model_ids()) if card.remembered_fields}
+    assert remembered <= {name for name, row in rows.items() if row.endswith(" *")} < rows.keys()
     main(["catalogue", "models", "-o", "json"])
     items = {item["id"]: item["notPlanned"] for item in json.loads(capsys.readouterr().out)["items"]}
     assert "4.48" in items["allenai/Molmo-7B-D-0924"]

@@ -43,7 +43,7 @@ def test_image_tokens(tokens_group: Group) -> None:
     rule = bind(tokens_group)
     if isinstance(rule, TokenRefusal):
         assert rule.reason in REFUSES_SETTING, rule.message
-        # A refusal covers a whole setting, so some row must show that it, and not a size, breaks requests or the server.
+        # A refusal covers a whole setting, so some row must show that the setting, and no mere size, breaks something.
         broken = [row for row in tokens_group.rows if row.get("placeholder_mismatch") or about_setting(row)]
         assert broken, rule.message
         return

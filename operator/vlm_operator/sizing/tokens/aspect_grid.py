@@ -23,7 +23,7 @@ from vlm_operator.sizing.tokens.types import (
     MaximumTokens,
     Part,
     TokenRefusal,
-    image_tokens,
+    grid_tokens,
 )
 
 _TAGS: Final = 2
@@ -165,16 +165,7 @@ def _measure(width: int, height: int, shape: AspectShape) -> ImageTokens:
 
 
 def _tokens(columns: int, rows: int, shape: AspectShape) -> ImageTokens:
-    tokens, unit = columns * rows, shape.unit
-    return image_tokens(
-        tokens,
-        tokens + _TAGS,
-        tokens + _TAGS,
-        tokens * shape.merge_size**2,
-        (columns * unit, rows * unit),
-        None,
-        (columns, rows),
-    )
+    return grid_tokens(columns, rows, shape.unit, shape.merge_size, inside=_TAGS)
 
 
 def fit_aspect(width: int, height: int, shape: AspectShape) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from vlm_operator.sizing.tokens.types import (
     MaximumTokens,
     Part,
     TokenRefusal,
-    image_tokens,
+    grid_tokens,
 )
 
 SHORT_SIDE: Final = 112
@@ -114,16 +114,7 @@ def _count(width: int, height: int, shape: LongSideShape) -> ImageTokens | Token
 
 def _measure(width: int, height: int, shape: LongSideShape) -> ImageTokens:
     columns, rows = fit_long_side(width, height, shape)
-    tokens, unit = columns * rows, shape.unit
-    return image_tokens(
-        tokens,
-        tokens + _TAGS,
-        tokens + _TAGS,
-        tokens * shape.merge_size**2,
-        (columns * unit, rows * unit),
-        None,
-        (columns, rows),
-    )
+    return grid_tokens(columns, rows, shape.unit, shape.merge_size, inside=_TAGS)
 
 
 def fit_long_side(width: int, height: int, shape: LongSideShape) -> tuple[int, int]:

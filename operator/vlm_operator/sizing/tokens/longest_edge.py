@@ -26,7 +26,7 @@ from vlm_operator.sizing.tokens.types import (
     MaximumTokens,
     Part,
     TokenRefusal,
-    image_tokens,
+    grid_tokens,
 )
 from vlm_operator.units import ceil_div
 
@@ -201,16 +201,7 @@ def _count(width: int, height: int, shape: EdgeShape) -> ImageTokens | TokenRefu
             "pixel of its short side is left, and the image processor fails; crop the image or cut it into several",
         )
     columns, rows = _grid(width, height, shape)
-    tokens = columns * rows
-    length = tokens + rows if shape.row_breaks else tokens
-    return image_tokens(
-        tokens,
-        length,
-        length,
-        tokens * shape.merge_size**2,
-        resized=(columns * shape.unit, rows * shape.unit),
-        grid=(columns, rows),
-    )
+    return grid_tokens(columns, rows, shape.unit, shape.merge_size, inside=rows if shape.row_breaks else 0)
 
 
 def _grid(width: int, height: int, shape: EdgeShape) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from vlm_operator.sizing.tokens.types import (
     MaximumTokens,
     Part,
     TokenRefusal,
-    image_tokens,
+    grid_tokens,
 )
 from vlm_operator.units import ceil_div
 
@@ -223,16 +223,7 @@ def _count(width: int, height: int, shape: GridShape) -> ImageTokens | TokenRefu
 
 def _measure(width: int, height: int, shape: GridShape) -> ImageTokens:
     columns, rows = fit_grid(width, height, shape)
-    tokens, unit = columns * rows, shape.unit
-    return image_tokens(
-        tokens,
-        tokens,
-        tokens + shape.tags,
-        tokens * shape.merge_size**2,
-        (columns * unit, rows * unit),
-        None,
-        (columns, rows),
-    )
+    return grid_tokens(columns, rows, shape.unit, shape.merge_size, around=shape.tags)
 
 
 def _refuse_aspect(width: int, height: int) -> TokenRefusal:

@@ -22,7 +22,7 @@ from vlm_operator.sizing.tokens.types import (
     MaximumTokens,
     Part,
     TokenRefusal,
-    image_tokens,
+    grid_tokens,
 )
 from vlm_operator.units import ceil_div
 
@@ -217,17 +217,10 @@ def _measure(width: int, height: int, shape: PatchLimitShape) -> ImageTokens:
     unit = shape.patch_size * shape.merge_size
     wide, high = fit_patches(width, height, shape)
     columns, rows = -(-wide // unit), -(-high // unit)
-    tokens = columns * rows
-    around = _TAGS + (_size_tokens(width, height) if shape.names_size else 0)
-    return image_tokens(
-        tokens,
-        tokens + around if shape.names_size else tokens,
-        tokens + around,
-        tokens * shape.merge_size**2,
-        (columns * unit, rows * unit),
-        None,
-        (columns, rows),
-    )
+    if shape.names_size:
+        inside = _TAGS + _size_tokens(width, height)
+        return grid_tokens(columns, rows, unit, shape.merge_size, inside=inside)
+    return grid_tokens(columns, rows, unit, shape.merge_size, around=_TAGS)
 
 
 def _size_tokens(width: int, height: int) -> int:

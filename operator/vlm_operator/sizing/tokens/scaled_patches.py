@@ -27,7 +27,7 @@ from vlm_operator.sizing.tokens.types import (
     MaximumTokens,
     Part,
     TokenRefusal,
-    image_tokens,
+    grid_tokens,
 )
 from vlm_operator.units import ceil_div
 
@@ -237,10 +237,7 @@ def _count(width: int, height: int, shape: PatchShape) -> ImageTokens | TokenRef
 
 
 def _tokens(columns: int, rows: int, shape: PatchShape) -> ImageTokens:
-    tokens, unit = columns * rows, shape.unit
-    return image_tokens(
-        tokens, tokens, tokens, tokens * shape.merge_size**2, (columns * unit, rows * unit), None, (columns, rows)
-    )
+    return grid_tokens(columns, rows, shape.unit, shape.merge_size)
 
 
 def _fit(width: int, height: int, shape: PatchShape) -> tuple[int, int]:

@@ -29,7 +29,7 @@ from vlm_operator.sizing.tokens.types import (
     MaximumTokens,
     Part,
     TokenRefusal,
-    image_tokens,
+    grid_tokens,
 )
 from vlm_operator.units import ceil_div
 
@@ -255,16 +255,8 @@ def _count(width: int, height: int, shape: ThinShape) -> ImageTokens | TokenRefu
 
 
 def _tokens(columns: int, rows: int, shape: ThinShape) -> ImageTokens:
-    tokens, unit = columns * rows, shape.unit
-    return image_tokens(
-        tokens,
-        tokens + shape.tags if shape.tags_inside else tokens,
-        tokens + shape.tags,
-        tokens * shape.merge_size**2,
-        (columns * unit, rows * unit),
-        None,
-        (columns, rows),
-    )
+    inside, around = (shape.tags, 0) if shape.tags_inside else (0, shape.tags)
+    return grid_tokens(columns, rows, shape.unit, shape.merge_size, inside=inside, around=around)
 
 
 def _check_sides(width: int, height: int, shape: ThinShape) -> TokenRefusal | None:

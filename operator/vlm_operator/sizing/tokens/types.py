@@ -55,6 +55,32 @@ def image_tokens(
     return tuple.__new__(ImageTokens, fields)
 
 
+def grid_tokens(
+    columns: int, rows: int, unit: int, merge_size: int, *, inside: int = 0, around: int = 0
+) -> ImageTokens:
+    """Return the tokens of one view of ``columns`` x ``rows`` squares, each a token.
+
+    Args:
+        columns: Squares in a row.
+        rows: Rows.
+        unit: Side of a square in pixels.
+        merge_size: Patches of the tower along the side of a square.
+        inside: Other tokens in the placeholder range.
+        around: Other tokens that the image adds to the prompt outside of it.
+    """
+    tokens = columns * rows
+    length = tokens + inside
+    return image_tokens(
+        tokens,
+        length,
+        length + around,
+        tokens * merge_size**2,
+        (columns * unit, rows * unit),
+        None,
+        (columns, rows),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     """One term of the sum that makes an image's prompt tokens: ``count`` things of ``tokens`` tokens each.

@@ -1,7 +1,7 @@
 """The latency model: what each phase depends on, and that measured kernels stand behind it."""
 
 from dataclasses import replace
-from math import isfinite
+from math import inf, isfinite
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +19,7 @@ from vlm_operator.sizing.latency import (
     percentiles_seconds,
     prefill_seconds,
     preprocess_seconds,
+    queue_seconds,
     request_seconds,
     requests_per_minute,
     step_model,
@@ -212,6 +213,27 @@ def test_a_larger_batch_is_slower_for_each_and_faster_for_all(concurrency: int) 
     alone, crowd = request_seconds(model, PHOTO, PHOTO, 1), request_seconds(model, PHOTO, PHOTO, concurrency + 1)
     assert crowd.tpot > alone.tpot
     assert requests_per_minute(model, PHOTO, concurrency + 1) > requests_per_minute(model, PHOTO, 1)
+
+
+@QUICK
+@given(st.sampled_from((512, 2048, 8192)), st.integers(10, 20_000), st.integers(1, 2000), st.integers(1, 128))
+def test_more_requests_at_once_are_never_served_much_slower(step: int, prompt: int, output: int, running: int) -> None:
+    """Also where prompts queue: there the steps are full of chunks, and what is served stays."""
+    model, work = replica().with_steps(step), replace(PHOTO, prompt_tokens=prompt, output_tokens=output)
+    served = requests_per_minute(model, work, running)
+    assert requests_per_minute(model, work, 2 * running) >= 0.9 * served
+
+
+@QUICK
+@given(st.sampled_from((50, 95, 99)), st.floats(0, 50), st.floats(0, 50))
+def test_prompts_queue_longer_the_more_arrive_and_without_end_where_too_many_do(
+    percentile: int, one: float, other: float
+) -> None:
+    model, works = replica(), dict.fromkeys((50, 95, 99), PHOTO)
+    fewer, more = (queue_seconds(model, works, PHOTO, rate, percentile) for rate in sorted((one, other)))
+    assert 0 <= fewer <= more
+    assert queue_seconds(model, works, PHOTO, 0, percentile) == 0
+    assert queue_seconds(model, works, PHOTO, 1.01 / model.alone(PHOTO)[1], percentile) == inf
 
 
 def test_percentiles_are_of_the_mix() -> None:

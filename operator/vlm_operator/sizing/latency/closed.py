@@ -142,7 +142,7 @@ def _pace(replica: Replica, typical: RequestWork, concurrency: int) -> tuple[flo
     A prompt takes ``chunks`` steps, each of which carries a token for every answer that is being written. Every other
     request is prefilled once in the time that this one lives, so the share of them that falls into the writing of its
     answer is the writing's share of its life: with the time to the first token, an equation of second degree. Where
-    more chunks than tokens would fall into it, every step carries a chunk, and prompts queue.
+    that life were shorter than the chunks of all requests take, every step carries a chunk, and prompts queue.
     """
     others, tokens = concurrency - 1, max(typical.output_tokens, 1)
     prepare, prompt, row = replica.alone(typical)
@@ -153,11 +153,12 @@ def _pace(replica: Replica, typical: RequestWork, concurrency: int) -> tuple[flo
     waited = others * max(0.0, prompt - chunks * (step - riding))
     excess = first - tokens * step - waited
     writing = (sqrt(excess * excess + 4 * tokens * step * first) - excess) / 2
-    if others * chunks * writing <= tokens * (first + writing):
-        return prompt / 2, writing / tokens
     writers = max(1, min(concurrency, round(tokens / chunks)))
     mixed = prompt / chunks + _attention_seconds(replica, typical, writers) + writers * row
-    return max(prompt / 2, (concurrency * chunks - tokens) * mixed - prepare - prompt), mixed
+    crowded = concurrency * chunks * mixed
+    if tokens >= concurrency * chunks or first + writing >= crowded:
+        return prompt / 2, writing / tokens
+    return max(prompt / 2, crowded - tokens * mixed - prepare - prompt), mixed
 
 
 def queue_seconds(

@@ -186,6 +186,24 @@ def test_what_is_not_served_or_only_remembered_is_said_beside_the_count(capsys: 
     assert "note" not in out
 
 
+@pytest.mark.parametrize(
+    ("overrides", "misspelt"),
+    [
+        ({"max_dynamic_patch": 4}, []),
+        ({"max_dynamic_pach": 4}, ["max_dynamic_pach"]),
+        ({"max.dynamic": {}, "max.dynamic.pach": 4}, ["max.dynamic.pach"]),
+        ({"max_dynamic_patch": 4, "vision_config": {"image_sise": 448}}, ["vision_config.image_sise"]),
+    ],
+)
+def test_an_override_that_nothing_reads_is_named(
+    overrides: dict[str, Any], misspelt: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["--model", "OpenGVLab/InternVL3-8B", "--image", "800x600", "--hf-overrides", json.dumps(overrides)]
+    _, document = ask(capsys, *arguments)
+    named = [note for note in document.get("notes", []) if "check its spelling" in note]
+    assert [note.partition(" ")[0] for note in named] == [f"hf_overrides.{name}" for name in misspelt]
+
+
 def test_settings_that_are_refused_are_refused_once(capsys: pytest.CaptureFixture[str]) -> None:
     _, out, _ = run(
         capsys, "--model", MODEL, "--processor-kwargs", '{"max_pixel": 5}', "--image", "9x9", "--image", "8x8"

@@ -1,12 +1,15 @@
 """What ``vlmctl tokens`` found, before it becomes a screen or a document."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from vlm_operator.catalogue.types import ModelCard
 from vlm_operator.cli.image_sizes import ImageSizes, Size
 from vlm_operator.cli.token_mix import Step, TokenMix, measure_cap
 from vlm_operator.sizing.tokens.caps import tightest_cap
+from vlm_operator.sizing.tokens.reading import dotted, find
+from vlm_operator.sizing.tokens.registry import bind_rule
 from vlm_operator.sizing.tokens.types import ImageRule
 from vlm_operator.sizing.tokens.uncounted import refuse_dropped
 
@@ -37,7 +40,7 @@ class Answer:
         over_cap: Whether to say what each cap means.
         trade: What each cap means; empty unless asked for, or where there is no cap.
         floor: The cap for a floor; None unless asked for.
-        notes: What to know of the model: that it is not served, or that values are remembered.
+        notes: What to know of the model and the settings: that it is not served, that values are remembered.
     """
 
     model: str
@@ -63,9 +66,12 @@ class Answer:
         return not (self.sizes.unreadable or self.mix.refused or self.no_cap)
 
 
-def notes_of(card: ModelCard) -> list[str]:
-    """Return what to know of a model beside its counts."""
-    notes = []
+def notes_of(card: ModelCard, rule: ImageRule) -> list[str]:
+    """Return what to know of a model, or of the settings asked for, beside the counts."""
+    notes = [
+        f"hf_overrides.{name} is not in config.json of {card.id} and changes no count: check its spelling"
+        for name in _unread_overrides(card, rule)
+    ]
     dropped = refuse_dropped(card.architecture, card.id)
     if dropped is not None:
         notes.append(dropped.message)
@@ -76,6 +82,25 @@ def notes_of(card: ModelCard) -> list[str]:
             "--source hub, or --model-dir DIR"
         )
     return notes
+
+
+def _unread_overrides(card: ModelCard, rule: ImageRule) -> list[str]:
+    """Return overrides that config.json lacks and the rule does without, dotted; the engine takes any name."""
+    given, unread = rule.settings.hf_overrides, []
+    for name in dotted(given):
+        if find(card.config, name) is None:
+            settings = replace(rule.settings, hf_overrides=_without(given, name.split(".")))
+            other = bind_rule(card.architecture, card.config, card.processor, settings, card.id)
+            if isinstance(other, ImageRule) and replace(other, settings=rule.settings) == rule:
+                unread.append(name)
+    return unread
+
+
+def _without(document: Mapping[str, Any], path: Sequence[str]) -> dict[str, Any]:
+    """Return ``document`` without the value at ``path``, where it has one."""
+    kept = {key: value for key, value in document.items() if key != path[0]}
+    inner = document.get(path[0])
+    return {**kept, path[0]: _without(inner, path[1:])} if isinstance(inner, Mapping) and len(path) > 1 else kept
 
 
 def find_floor(rule: ImageRule, mix: TokenMix, *, min_pixels: int | None, min_tokens: int | None) -> Floor:

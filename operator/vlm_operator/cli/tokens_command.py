@@ -49,7 +49,7 @@ def _answer(arguments: argparse.Namespace, card: ModelCard, rule: ImageRule) -> 
     answer = Answer(
         model=card.id,
         rule=rule,
-        notes=notes_of(card),
+        notes=notes_of(card, rule),
         sizes=sizes,
         mix=mix,
         each=arguments.image,

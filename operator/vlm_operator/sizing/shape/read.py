@@ -188,6 +188,8 @@ def _check_text(text: TextShape) -> None:
     """Raise ValueError where sizes contradict each other."""
     if text.head_dim < 1:
         raise ValueError(f"hidden_size {text.hidden}, which is less than its {text.heads} heads")
+    if not any(layers.layers > 0 for layers in text.kv_layers):
+        raise ValueError("no layer that keeps keys")
     if (text.experts or text.experts_per_token) and not 1 <= text.experts_per_token <= text.experts:
         raise ValueError(f"{text.experts_per_token} experts per token of {text.experts}")
 

@@ -72,7 +72,8 @@ class _Asked:
 def _advice(asked: _Asked, openings: tuple[Opening, ...]) -> Iterator[Suggestion]:
     constraints = asked.task.constraints
     if constraints.max_gpus_per_replica is not None and (plan := asked.under(max_gpus_per_replica=None)):
-        words = f"{_runs_on(plan)} instead of at most {constraints.max_gpus_per_replica} GPUs"
+        most = constraints.max_gpus_per_replica
+        words = f"{_runs_on(plan)} instead of at most {most} {'GPU' if most == 1 else 'GPUs'} per replica"
         yield _suggest(words, "accelerators.maxPerReplica", plan.gpus_per_replica)
     if constraints.max_replicas is not None and (plan := asked.under(max_replicas=None)):
         yield _suggest(_runs_on(plan), "scaling.maxReplicas", plan.replicas)

@@ -6,7 +6,7 @@ which tells the bytes that remain for the KV cache, and ``breakdown`` of the who
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
@@ -102,6 +102,11 @@ class MemoryRequest:
     served: ImageBatch | None = None
 
     @property
+    def profiled(self) -> ImageBatch:
+        """The batch of dummy images."""
+        return ImageBatch(items=self.items, patches=self.dummy_patches, tokens=self.engine_tokens)
+
+    @property
     def max_in_flight_tokens(self) -> int:
         """Tokens of the batches in flight, which sliding windows keep room for."""
         return BATCHES_IN_FLIGHT * self.max_num_batched_tokens
@@ -176,7 +181,7 @@ def estimate_memory(request: MemoryRequest, constants: MemoryConstants) -> Memor
     """
     shape, size = request.shape, request.tensor_parallel_size
     total = request.gpu.engine_memory_bytes
-    activations = measure_activations(_step(request), constants)
+    activations = measure_activations(_step(request, request.profiled), constants)
     return MemoryEstimate(
         engine_total_bytes=total,
         budget_bytes=ceil_div(total * request.utilization_percent, 100),
@@ -236,16 +241,16 @@ def whole_mib(size_bytes: int) -> int:
     return ceil_div(size_bytes, MIB) * MIB
 
 
-def _step(request: MemoryRequest) -> Step:
+def _step(request: MemoryRequest, batch: ImageBatch) -> Step:
     return Step(
         shape=request.shape,
         tensor_parallel_size=request.tensor_parallel_size,
         encoder_mode=request.encoder_mode,
         tokens=request.max_num_batched_tokens,
         rows=request.max_num_seqs,
-        items=request.items,
-        patches=request.dummy_patches,
-        item_tokens=request.engine_tokens,
+        items=batch.items,
+        patches=batch.patches,
+        item_tokens=batch.tokens,
     )
 
 
@@ -306,6 +311,5 @@ def _unprofiled(request: MemoryRequest, constants: MemoryConstants, profiled: Ac
     """
     if request.served is None:
         return 0
-    items, patches, tokens = request.served
-    step = replace(_step(request), items=items, patches=patches, item_tokens=tokens)
-    return max(0, measure_encoder(step, constants) - max(profiled.encoder, profiled.language_model))
+    served = measure_encoder(_step(request, request.served), constants)
+    return max(0, served - max(profiled.encoder, profiled.language_model))

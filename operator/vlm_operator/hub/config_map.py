@@ -45,6 +45,8 @@ def read_config_map(document: Mapping[str, Any]) -> ModelFiles | SourceRefusal:
 
 def _tensor(name: str, entry: Mapping[str, Any]) -> StoredTensor:
     dtype, shape = str(entry["dtype"]), tuple(int(side) for side in entry["shape"])
+    if min(shape, default=1) < 0:
+        raise ValueError(f"{name}, which has a side below zero")
     elements = 1
     for side in shape:
         elements *= side

@@ -25,7 +25,8 @@ Seeded = Callable[[], Randomness]
 MAX_TRIALS: Final = 16
 """Trials of one search; what is still untried then is not promised."""
 LEAST_GAIN: Final = 0.9
-"""Replicas or steps that leave more than this share of what a target was missed by are the wrong remedy."""
+"""Twice the replicas, or smaller steps, that leave more than this share of what a target was missed by are the wrong
+remedy."""
 STEP_REACH: Final = 0.5
 """A target that is missed by more than this share is beyond what smaller steps gain."""
 
@@ -35,7 +36,8 @@ class _Try:
     """A plan to be tried, and what is known of it with larger steps, with fewer and with more replicas.
 
     ``larger`` and ``fewer`` are how it missed its targets so, ``too_few`` the most replicas that are known to be too
-    few, and ``held`` the plan that held with more replicas than ``fit`` has.
+    few, ``held`` the plan that held with more replicas than ``fit`` has, and ``doubled`` whether ``fit`` has twice as
+    many as were late.
     """
 
     fit: Judged
@@ -43,6 +45,7 @@ class _Try:
     larger: Rejection | None = None
     fewer: Rejection | None = None
     held: Plan | None = None
+    doubled: bool = False
     why: str = ""
 
     @property
@@ -149,10 +152,12 @@ def _more_replicas(tried: _Try, late: Rejection) -> _Try | None:
         return None
     fewer = tried.fewer
     both_late = fewer is not None and late.reason == fewer.reason == "Latency"
-    if both_late and fewer and late.shortfall_fraction > LEAST_GAIN * fewer.shortfall_fraction:
+    useless = both_late and fewer is not None and late.shortfall_fraction > LEAST_GAIN * fewer.shortfall_fraction
+    if useless and tried.doubled:
         return None
     fit, replicas = tried.fit, tried.fit.plan.replicas
-    more = max(replicas + max(1, replicas // 4), _fewer_clients(fit.question.workload, replicas))
+    added = replicas if useless else max(1, replicas // 4)
+    more = max(replicas + added, _fewer_clients(fit.question.workload, replicas))
     for most in (
         fit.question.constraints.max_replicas,
         fit.candidate.node.room_for(fit.candidate.tensor_parallel_size),
@@ -161,7 +166,7 @@ def _more_replicas(tried: _Try, late: Rejection) -> _Try | None:
     if more <= replicas:
         return None
     verdict, _ = judge_replicas(fit.candidate, fit.question, fit.case, more)
-    return _Try(fit=verdict, too_few=replicas, fewer=late) if isinstance(verdict, Judged) else None
+    return _Try(fit=verdict, too_few=replicas, fewer=late, doubled=useless) if isinstance(verdict, Judged) else None
 
 
 def _fewer_clients(workload: Workload, replicas: int) -> int:

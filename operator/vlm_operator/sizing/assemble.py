@@ -64,22 +64,7 @@ def assemble_plan(
         gpu=gpu,
         gpus_per_replica=size,
         replicas=setting.replicas,
-        flags=ServerFlags(
-            tensor_parallel_size=size,
-            limit_mm_per_prompt=_modality_limits(question, images),
-            mm_processor_kwargs=question.rule.settings.mm_processor_kwargs,
-            hf_overrides=question.rule.settings.hf_overrides,
-            encoder_parallel_mode=candidate.encoder_mode,
-            dtype="bfloat16",
-            kv_cache_dtype=candidate.kv_cache_dtype,
-            mm_processor_cache_gib=PROCESSOR_CACHE_GIB,
-            trust_remote_code=question.trust_remote_code,
-            max_model_len=setting.max_model_len,
-            max_num_seqs=setting.max_num_seqs,
-            max_num_batched_tokens=fit.max_num_batched_tokens,
-            gpu_memory_utilization_percent=fit.gpu_memory_utilization_percent,
-            extra_args=question.constraints.asked.passed,
-        ),
+        flags=_flags(candidate, question, setting, fit),
         images_per_prompt=images,
         cap_name=cap.name if cap else "",
         cap_value=cap.value if cap else None,
@@ -96,6 +81,25 @@ def assemble_plan(
         binding_constraint="KV cache" if fit.largest_requests <= setting.max_num_seqs else "running sequences",
         reasons=(*_reasons(candidate, question, setting, fit), *_load_reasons(question, case, setting)),
         images_per_hour=question.workload.images_per_hour,
+    )
+
+
+def _flags(candidate: Candidate, question: Question, setting: Setting, fit: MemoryFit) -> ServerFlags:
+    return ServerFlags(
+        tensor_parallel_size=candidate.tensor_parallel_size,
+        limit_mm_per_prompt=_modality_limits(question, question.workload.max_images_per_request),
+        mm_processor_kwargs=question.rule.settings.mm_processor_kwargs,
+        hf_overrides=question.rule.settings.hf_overrides,
+        encoder_parallel_mode=candidate.encoder_mode,
+        dtype="bfloat16",
+        kv_cache_dtype=candidate.kv_cache_dtype,
+        mm_processor_cache_gib=PROCESSOR_CACHE_GIB,
+        trust_remote_code=question.trust_remote_code,
+        max_model_len=setting.max_model_len,
+        max_num_seqs=setting.max_num_seqs,
+        max_num_batched_tokens=fit.max_num_batched_tokens,
+        gpu_memory_utilization_percent=fit.gpu_memory_utilization_percent,
+        extra_args=question.constraints.asked.passed,
     )
 
 

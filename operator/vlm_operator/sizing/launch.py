@@ -115,12 +115,9 @@ def launch(
     budget = encoder_tokens({profiled.modality: profiled.tokens}, batched, chunked=not model.shape.prefix_lm)
     if isinstance(budget, EncoderRefusal):
         return LaunchRefusal(reason=budget.reason, message=budget.message)
+    limit = flags.videos_per_prompt if profiled.modality == "video" else flags.images_per_prompt
     items = encoder_items(
-        budget,
-        tokens_per_item=profiled.tokens,
-        limit=flags.videos_per_prompt if profiled.modality == "video" else flags.images_per_prompt,
-        max_model_len=length,
-        max_num_seqs=sequences,
+        budget, tokens_per_item=profiled.tokens, limit=limit, max_model_len=length, max_num_seqs=sequences
     )
     request = MemoryRequest(
         shape=model.shape,

@@ -25,8 +25,7 @@ Seeded = Callable[[], Randomness]
 MAX_TRIALS: Final = 16
 """Trials of one search; what is still untried then is not promised."""
 LEAST_GAIN: Final = 0.9
-"""Twice the replicas, or smaller steps, that leave more than this share of what a target was missed by are the wrong
-remedy."""
+"""Twice the replicas that leave more than this share of what a target was missed by are the wrong remedy."""
 STEP_REACH: Final = 0.5
 """A target that is missed by more than this share is beyond what smaller steps gain."""
 
@@ -130,10 +129,10 @@ def _missed(fit: Judged, plan: Plan) -> Rejection | None:
 def _smaller_steps(tried: _Try, late: Rejection) -> _Try | None:
     """Return the plan with smaller steps, None where they cannot be had or would not help."""
     fit, larger = tried.fit, tried.larger
-    useless = larger is not None and late.shortfall_fraction > LEAST_GAIN * larger.shortfall_fraction
+    worse = larger is not None and late.shortfall_fraction > larger.shortfall_fraction
     step = next((step for step in SMALLER_STEPS if step < fit.plan.flags.max_num_batched_tokens), None)
     asked = fit.question.constraints.asked.max_num_batched_tokens
-    if late.reason != "Latency" or late.shortfall_fraction > STEP_REACH or useless or asked or step is None:
+    if late.reason != "Latency" or late.shortfall_fraction > STEP_REACH or worse or asked or step is None:
         return None
     candidate = replace(fit.candidate, max_num_batched_tokens=step)
     case = replace(fit.case, runner=fit.case.runner.with_steps(step))

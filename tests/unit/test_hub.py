@@ -199,6 +199,7 @@ def test_an_address_that_is_none_is_refused(endpoint: str) -> None:
         ("00001-of-00002", (2).to_bytes(8, "little") + b"[]"),
         ("00001-of-00002", (9).to_bytes(8, "little") + b'{"a": {}}'),
         ("00001-of-00002", (15).to_bytes(8, "little") + b'{"a": {"dtyp'),
+        ("00001-of-00002", (57).to_bytes(8, "little") + b'{"a":{"dtype":"U8","shape":[1e999],"data_offsets":[0,4]}}'),
     ],
 )
 def test_an_answer_that_is_not_what_was_asked_for_is_refused(hub: LocalHub, path: str, body: bytes) -> None:

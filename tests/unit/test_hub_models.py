@@ -238,6 +238,7 @@ def test_a_config_map_describes_the_model_like_the_hub() -> None:
         ({"tensors.json": {"a": {"dtype": "Q7", "shape": [1]}}}, "'Q7'"),
         ({"tensors.json": {"a": {"dtype": "BF16"}}}, "'shape'"),
         ({"tensors.json": {"a": {"dtype": "BF16", "shape": [8, -8]}}}, "a side below zero"),
+        ({"tensors.json": {"a": {"dtype": "BF16", "shape": [float("inf")]}}}, "infinity"),
     ],
 )
 def test_a_config_map_that_is_wrong_says_where(data: dict[str, Any], words: str) -> None:

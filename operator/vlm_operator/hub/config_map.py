@@ -38,7 +38,7 @@ def read_config_map(document: Mapping[str, Any]) -> ModelFiles | SourceRefusal:
         documents[key] = value
     try:
         tensors = tuple(_tensor(*entry) for entry in documents.pop(TENSORS, {}).items() if entry[0] != "__metadata__")
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         return _refuse(f"{name}: an entry of {TENSORS} lacks or garbles {error}; each has a dtype and a shape")
     return ModelFiles(documents=documents, tensors=tensors, origin=name)
 

@@ -55,7 +55,7 @@ def _tensor(name: str, entry: Any) -> StoredTensor:
         begin, end = (int(offset) for offset in entry["data_offsets"])
         shape = tuple(int(side) for side in entry["shape"])
         dtype = str(entry["dtype"])
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise HeaderError(f"the entry of tensor {name!r} lacks dtype, shape or data_offsets") from None
     if not 0 <= begin <= end or min(shape, default=1) < 0:
         raise HeaderError(f"the entry of tensor {name!r} has offsets or sides below zero")

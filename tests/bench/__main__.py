@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from unittest import mock
 
+from tests.bench.plans import cold_plan, growth_actions, plan_times
 from tests.bench.traffic import traffic_actions
 from tests.support.rules import example_rules
 from vlm_operator.api.validate import Resource, load_resources
@@ -126,8 +127,14 @@ def main() -> None:
 
     show("catalogue: read and check every file", load_catalogue)
     show("vlmctl --help, a new process", start_command_line)
-    for name, simulated in traffic_actions():
-        show(name, simulated)
+    show("vlmctl plan --no-simulation, a new process", cold_plan(SAMPLES / "chat.yaml"))
+    for how, simulate, every in (("closed formulas", False, 1), ("with trials", True, 4)):
+        number, middle, longest = plan_times(simulate=simulate, every=every)
+        for word, spent in (("median", middle), ("longest", longest)):
+            name = f"plan on every GPU kind, {how}: {word} of {number} models"
+            sys.stdout.write(f"{name:<78}{spent * 1000:9.1f} ms {spent / one:8.3f}\n")
+    for name, action in (*growth_actions(), *traffic_actions()):
+        show(name, action)
     examples = example_rules()
     rules = {(builder.module, builder.key) for builder in BUILDERS.values()}
     for name, key in sorted(rules, key=lambda pair: (pair[0], examples[pair[1]][0])):

@@ -72,6 +72,7 @@ def test_nothing_is_strange_about_real_files(model_id: str) -> None:
     [
         ({"text_config": 7}, "text_config is 7, but must be an object"),
         ({"text_config": {"num_hidden_layers": 10**9}}, "text_config.num_hidden_layers is 1000000000; at most 1,024"),
+        ({"vision_feature_layer": 10**12}, "vision_feature_layer is 1000000000000; at most 1,024"),
         ({"patch_size": 0}, "patch_size is 0, but must be a whole number above 0"),
         ({"patch_size": "14"}, "patch_size is '14', but must be a whole number above 0"),
         (

@@ -17,7 +17,7 @@ MOST: Final = 10**12
 """No count, size or frequency of a model comes near."""
 
 _SECTION: Final = re.compile(r"(_config|_scaling|^rope_parameters|^img_processor)$")
-_LAYERS: Final = re.compile(r"(layers|depth|blocks|_levels)$")
+_LAYERS: Final = re.compile(r"(layers?|depth|blocks|_levels)$")
 _PIECES: Final = re.compile(r"(tiles|crops|slices?(_nums)?|patch(es)?|on_one_side|max_num)$")
 _LENGTHS: Final = frozenset({*LENGTH_KEYS, "model_max_length", "original_max_position_embeddings"})
 _COUNTS: Final = frozenset(

@@ -6,6 +6,7 @@ spec (an unknown GPU) is an ``InputError``, what can be read but not served is a
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 from random import Random
 
 from vlm_operator.api import names
@@ -18,6 +19,7 @@ from vlm_operator.catalogue.load import (
     find_model,
     latency_calibration,
     memory_calibration,
+    model_ids,
 )
 from vlm_operator.catalogue.types import ModelCard
 from vlm_operator.errors import CatalogueError, InputError, Problem
@@ -167,7 +169,20 @@ def _asked_flags(spec: VLMDeploymentSpec, version: str) -> AskedFlags:
 
 
 def checked_shape(card: ModelCard) -> Checked | ShapeRefusal:
-    """Return the shape of a checkpoint, held against its tensors where they are known."""
+    """Return the shape of a checkpoint, held against its tensors where they are known.
+
+    A checkpoint of the catalogue always has the same one: what is kept of a shape is found by its identity.
+    """
+    catalogued = card.id in model_ids() and find_model(card.id) is card
+    return _catalogued_shape(card.id) if catalogued else _checked_shape(card)
+
+
+@cache
+def _catalogued_shape(model_id: str) -> Checked | ShapeRefusal:
+    return _checked_shape(find_model(model_id))
+
+
+def _checked_shape(card: ModelCard) -> Checked | ShapeRefusal:
     shape = read_shape(card.architecture, card.config)
     if isinstance(shape, ShapeRefusal):
         return shape

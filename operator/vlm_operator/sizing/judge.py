@@ -19,7 +19,7 @@ from vlm_operator.sizing.plan import LatencyEstimate, Plan, Rejection
 from vlm_operator.sizing.question import Candidate, Case, Judged, Question, Setting
 from vlm_operator.sizing.repeats import FreshShares, fresh_shares
 from vlm_operator.sizing.start_up import Misfit
-from vlm_operator.sizing.workload import LatencyTarget, Workload
+from vlm_operator.sizing.workload import Constraints, LatencyTarget, Workload
 from vlm_operator.units import format_gib
 
 MAX_SEQUENCES = 256
@@ -107,8 +107,8 @@ def judge_replicas(
     """Judge one replica count; with the verdict comes the count that is worth trying next, None where none is."""
     running = _running_per_replica(question.workload, case.runner, case.typical, replicas)
     if running is None:
-        message = f"{replicas} replicas cannot keep up with the declared requests per minute"
-        return reject(candidate, "Throughput", message), _replicas_for_rate(question.workload, case)
+        wanted = _replicas_for_rate(question.workload, case)
+        return _reject_rate(candidate, question.constraints, replicas, wanted), wanted
     asked = question.constraints.asked.max_num_seqs
     if asked is not None and running > asked:
         message = f"{running} requests run at once on each of {replicas} replicas; --max-num-seqs allows {asked}"
@@ -317,6 +317,13 @@ def _running_per_replica(
         else:
             low = middle + 1
     return low
+
+
+def _reject_rate(candidate: Candidate, constraints: Constraints, replicas: int, wanted: int) -> Rejection:
+    message = f"the declared requests per minute take {wanted} replicas or more; {replicas} cannot keep up"
+    if constraints.max_replicas is None and wanted > MAX_REPLICAS:
+        message += f"; more than {MAX_REPLICAS} are searched only where scaling.maxReplicas allows them"
+    return reject(candidate, "Throughput", message, shortfall=wanted / replicas - 1)
 
 
 def _replicas_for_rate(workload: Workload, case: Case) -> int:

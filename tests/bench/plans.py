@@ -73,7 +73,12 @@ def _renamed(shape: NodeShape, copy: int) -> NodeShape:
 def cold_plan(sample: Path) -> Callable[[], object]:
     """Return ``vlmctl plan --no-simulation`` in a new process, compiled files kept as an installation keeps them."""
     command = [sys.executable, "-m", "vlm_operator.cli.main", "plan", "--no-simulation", "-f", str(sample)]
-    kept = tempfile.mkdtemp(prefix="vlm-operator-bench-")
-    environment = {**os.environ, "PYTHONPATH": str(Path(load.__file__).parents[2]), "PYTHONPYCACHEPREFIX": kept}
+    kept = tempfile.TemporaryDirectory(prefix="vlm-operator-bench-")
+    environment = {**os.environ, "PYTHONPATH": str(Path(load.__file__).parents[2]), "PYTHONPYCACHEPREFIX": kept.name}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    return lambda: subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
+
+    def start() -> None:
+        assert Path(kept.name).is_dir()  # kept for as long as it is started again
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
+
+    return start

@@ -220,11 +220,18 @@ def _bind(
                 f"{source.model_id or 'this model'}: a limit of {limit:,} pixels is below one token of {square:,} or "
                 f"the lower limit of {shape.min_pixels:,}, and the server would not start; raise it",
             )
+    dummy_size = rule.dummy_size(shape._replace(max_pixels=start_limit))
+    if not min(dummy_size):
+        raise reading.Refused(
+            "StartupFails",
+            f"{source.model_id or 'this model'}: between limits of {shape.min_pixels:,} and {start_limit:,} pixels "
+            f"there is no square of whole tokens for the image that the engine starts up with; raise the upper one",
+        )
     return rule(
         settings=source.settings,
         model_id=source.model_id,
         ignored_settings=ignored,
         shape=shape,
-        start=Start(start_limit, rule.dummy_size(shape._replace(max_pixels=start_limit))),
+        start=Start(start_limit, dummy_size),
         lever="size" if lever == "size" else "max_pixels",
     )

@@ -12,6 +12,7 @@ Source: the smart-resize rules of ``transformers`` (Glm4v, HunYuanVL, PaddleOCRV
 PaddleOCR-VL, ERNIE-4.5-VL, MiniMax-M3).
 """
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -116,6 +117,11 @@ class BudgetGrid(ImageRule):
         """The pixel budget, in whole tokens and not below the floor."""
         square = self.shape.unit**2 * self.shape.frames
         lowest = ceil_div(self.shape.min_pixels, square) * square
+        if self.shape.small == "clamped":
+            # The square that the engine starts up with has to keep the floor as well.
+            side = math.isqrt(lowest // square - 1) + 1
+            above = itertools.count(side**2 * square, square)
+            lowest = next(value for value in above if min(self.dummy_size(self.shape._replace(max_pixels=value))))
         name = "max_pixels" if self.lever == "max_pixels" else "size.longest_edge"
         return Cap(name=name, value=self.shape.max_pixels, tighter=range(lowest, self.shape.max_pixels, square))
 

@@ -6,6 +6,7 @@ sides rounded to units of four patches, at least one: a thin image has more unit
 ``MiniCPMV4_6ImageProcessor`` of ``transformers``, which 4.7 uses as well, and the engine's processing information.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -13,7 +14,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS, check_size
-from vlm_operator.sizing.tokens.slices import count_units, slice_grid
+from vlm_operator.sizing.tokens.slices import count_units, read_most_slices, slice_grid
 from vlm_operator.sizing.tokens.types import (
     Cap,
     ImageRule,
@@ -28,6 +29,7 @@ _TAGS: Final = 2
 _IMAGE_ID: Final = 3
 _PATCHES_ALONG_UNIT: Final = 4
 _ENGINE_SLICES: Final = 9
+_LARGEST_SCALE: Final = math.isqrt(MAX_DECODED_PIXELS)
 _MODES: Final = {"16x": 1, "4x": 4}
 _WITHOUT_EFFECT: Final = ("use_image_id", "slice_mode")
 _KEYS: Final = frozenset({"max_slice_nums", "downsample_mode", "scale_resolution", *_WITHOUT_EFFECT})
@@ -140,13 +142,18 @@ def build_minicpm_4_6(source: reading.Source, *, dummy_follows: bool) -> ImageRu
 
 def _read_shape(source: reading.Source, given: Mapping[str, Any]) -> SizedSliceShape:
     name, processor = source.model_id, source.processor
+    scale = reading.first_int(name, (given, "scale_resolution"), (processor, "scale_resolution"), default=448)
+    if scale > _LARGEST_SCALE:
+        raise reading.Refused(
+            "InvalidSetting",
+            f"scale_resolution of {name or 'this MiniCPM-V'} is {scale:,} pixels a side, more than the "
+            f"{_LARGEST_SCALE:,} of the largest image that the engine decodes; lower it",
+        )
     return SizedSliceShape(
-        scale=reading.first_int(name, (given, "scale_resolution"), (processor, "scale_resolution"), default=448),
+        scale=scale,
         unit=reading.first_int(name, (processor, "patch_size"), default=14) * _PATCHES_ALONG_UNIT,
         tokens_per_unit=_read_mode(given.get("downsample_mode") or processor.get("downsample_mode") or "16x"),
-        max_slices=reading.first_int(
-            name, (given, "max_slice_nums"), (processor, "max_slice_nums"), default=_ENGINE_SLICES
-        ),
+        max_slices=read_most_slices(name, (given, "max_slice_nums"), (processor, "max_slice_nums")),
     )
 
 

@@ -9,10 +9,10 @@ information.
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.limits import check_size
@@ -29,6 +29,7 @@ from vlm_operator.sizing.tokens.types import (
 _TAGS: Final = 2
 _IMAGE_ID: Final = 3
 _ENGINE_SLICES: Final = 9
+_MOST_SLICES: Final = 1000
 """The engine's dummy image has room for nine slices, whatever the processor's ``max_slice_nums`` says."""
 _OLD_LAYOUT: Final = frozenset({"2.0", "2.5"})
 _VERSIONS: Final = _OLD_LAYOUT | {"2.6", "4.0", "4.5"}
@@ -111,12 +112,8 @@ def build_minicpm(source: reading.Source, *, omni: bool = False) -> ImageRule:
     config, processor, name = source.config, source.processor, source.model_id
     version = _read_version(source, _OMNI_VERSIONS if omni else _VERSIONS, unnamed="2.6" if omni else None)
     slicing = reading.boolean("slice_mode", processor.get("slice_mode", config.get("slice_mode", True)))
-    max_slices = reading.first_int(
-        name,
-        (given, "max_slice_nums"),
-        (processor, "max_slice_nums"),
-        (config, "slice_config.max_slice_nums"),
-        default=9,
+    max_slices = read_most_slices(
+        name, (given, "max_slice_nums"), (processor, "max_slice_nums"), (config, "slice_config.max_slice_nums")
     )
     shape = SliceShape(
         scale=reading.first_int(
@@ -132,6 +129,22 @@ def build_minicpm(source: reading.Source, *, omni: bool = False) -> ImageRule:
     side = reading.first_int(name, (config, "image_size"), default=448)
     most = reading.first_int(name, (config, "max_slice_num"), default=_ENGINE_SLICES)
     return Slices(settings=source.settings, model_id=name, shape=shape, dummy_size=(side, side * most))
+
+
+def read_most_slices(name: str, *places: tuple[Mapping[str, Any], str]) -> int:
+    """Return the limit on slices at the first of ``places``, else the engine's.
+
+    Raises:
+        Refused: It is above what any image is cut into.
+    """
+    most = reading.first_int(name, *places, default=_ENGINE_SLICES)
+    if most > _MOST_SLICES:
+        raise reading.Refused(
+            "InvalidSetting",
+            f"max_slice_nums of {name or 'this MiniCPM'} is {most:,}, but must be at most {_MOST_SLICES:,}: larger "
+            "grids take long to choose from, and no image that the engine decodes fills them; lower it",
+        )
+    return most
 
 
 def _read_version(source: reading.Source, served: Collection[str], *, unnamed: str | None) -> str:

@@ -1,11 +1,12 @@
-"""The parts of a judged candidate put together into a ``Plan``. No decision is taken here; called by ``judge.py``."""
+"""A judged candidate, and its parts put together into a ``Plan``. No decision is taken here."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from vlm_operator.sizing import latency
 from vlm_operator.sizing.fit import BATCHED_TOKENS, KV_RESERVE, MAX_UTILIZATION_PERCENT, MemoryFit
-from vlm_operator.sizing.plan import LatencyEstimate, LimitCheck, Percentiles, Plan, ServerFlags
+from vlm_operator.sizing.plan import LatencyEstimate, LimitCheck, Percentiles, Plan, Rank, ServerFlags
 from vlm_operator.sizing.question import Candidate, Case, Question, Setting
 from vlm_operator.sizing.workload import LatencyMetric
 
@@ -18,6 +19,66 @@ BUSY_TOWER: Final = 0.7
 """Above this share of the time, images wait for the tower and answers for images."""
 PROCESSOR_CACHE_GIB = 4
 """The engine's default size of the cache of processed images."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Judged:
+    """A candidate that fits, with what it was judged by.
+
+    Its plan is put together when it is asked for: most candidates are only compared by price.
+
+    Attributes:
+        seconds: The latency of the request at each percentile, by closed formulas.
+        most_on_time: Returns how many requests a replica can run at once with every latency target kept.
+    """
+
+    candidate: Candidate
+    question: Question
+    case: Case
+    setting: Setting
+    fit: MemoryFit
+    seconds: Mapping[int, latency.RequestSeconds]
+    most_on_time: Callable[[], int]
+    _plan: list[Plan] = field(default_factory=list, repr=False)
+
+    @property
+    def plan(self) -> Plan:
+        """The whole plan."""
+        if not self._plan:
+            estimate = assemble_latency(self.question, self.case, self.seconds, self.most_on_time())
+            self._plan.append(assemble_plan(self.candidate, self.question, self.case, self.setting, self.fit, estimate))
+        return self._plan[0]
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas the plan has."""
+        return self.setting.replicas
+
+    @property
+    def tight_kv_cache(self) -> bool:
+        """Whether the KV cache lacks its reserve."""
+        return self.fit.peak_requests < (1 + KV_RESERVE) * self.setting.running
+
+    @property
+    def hourly_cents(self) -> float | None:
+        """The price of all replicas, None where it is unknown."""
+        return self.cents_of(self.replicas)
+
+    @property
+    def rank(self) -> Rank:
+        """The rank of the plan."""
+        return self.rank_with(self.replicas)
+
+    def cents_of(self, replicas: int) -> float | None:
+        """Return the price of so many replicas, None where it is unknown."""
+        price = self.candidate.node.gpu.hourly_cents
+        return None if price is None else price * self.candidate.tensor_parallel_size * replicas
+
+    def rank_with(self, replicas: int) -> Rank:
+        """Return the rank that the plan would have with so many replicas."""
+        cents, size = self.cents_of(replicas), self.candidate.tensor_parallel_size
+        gpu = self.candidate.node.gpu.id
+        return (self.tight_kv_cache, cents is None, cents or 0.0, size * replicas, gpu, size)
 
 
 def assemble_latency(

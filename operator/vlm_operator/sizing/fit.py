@@ -15,7 +15,7 @@ from vlm_operator.sizing.kv_cache import KVCachePlan, KVSettings, kv_layout
 from vlm_operator.sizing.memory import ImageBatch, MemoryBreakdown, MemoryRequest
 from vlm_operator.sizing.memory_constants import constants_at
 from vlm_operator.sizing.shape import ModelShape
-from vlm_operator.sizing.start_up import Misfit, start_up
+from vlm_operator.sizing.start_up import Misfit, StartUp, start_up
 from vlm_operator.sizing.tokens.types import MaximumTokens
 from vlm_operator.sizing.weights import EncoderMode
 from vlm_operator.units import ceil_div
@@ -73,11 +73,20 @@ class MemoryFit:
     max_num_batched_tokens: int
     gpu_memory_utilization_percent: int
     encoder_budget_tokens: int
-    memory: MemoryBreakdown
+    begun: StartUp
     host: HostResources
-    cache: KVCachePlan
     largest_requests: int
     peak_requests: int
+
+    @property
+    def memory(self) -> MemoryBreakdown:
+        """The whole GPU by part."""
+        return self.begun.memory
+
+    @property
+    def cache(self) -> KVCachePlan:
+        """The KV cache that the pessimistic end leaves."""
+        return self.begun.cache
 
 
 def fit_memory(request: FitRequest) -> MemoryFit | Misfit:
@@ -162,13 +171,12 @@ def _try_batch(request: FitRequest, batched_tokens: int) -> MemoryFit | Misfit:
         max_num_batched_tokens=batched_tokens,
         gpu_memory_utilization_percent=begun.request.utilization_percent,
         encoder_budget_tokens=budget.tokens,
-        memory=begun.memory,
+        begun=begun,
         host=estimate_host(
             begun.request,
             constants_at(request.calibration, "high"),
             preprocessing_cores=request.preprocessing_cores,
         ),
-        cache=begun.cache,
         largest_requests=begun.cache.requests_of(request.largest_request_tokens),
         peak_requests=begun.cache.requests_of(request.peak_request_tokens),
     )

@@ -6,20 +6,20 @@ traffic, money.
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 from vlm_operator.sizing import latency
-from vlm_operator.sizing.assemble import assemble_latency, assemble_plan
+from vlm_operator.sizing.assemble import Judged
 from vlm_operator.sizing.fit import BATCHED_TOKENS, KV_RESERVE, FitRequest, MemoryFit, fit_memory
 from vlm_operator.sizing.host import MEDIA_THREADS
 from vlm_operator.sizing.kv_cache import KVSettings, check_kv_cache
 from vlm_operator.sizing.legality import LengthRefusal, check_encoder_mode, check_gpu, check_tensor_parallel
-from vlm_operator.sizing.plan import LatencyEstimate, Plan, Rejection
-from vlm_operator.sizing.question import Candidate, Case, Judged, Question, Setting
+from vlm_operator.sizing.plan import Rejection, late_words
+from vlm_operator.sizing.question import Candidate, Case, Question, Setting
 from vlm_operator.sizing.repeats import FreshShares, fresh_shares
 from vlm_operator.sizing.start_up import Misfit
-from vlm_operator.sizing.workload import Constraints, LatencyTarget, Workload
+from vlm_operator.sizing.workload import Constraints, Workload
 from vlm_operator.units import format_gib
 
 MAX_SEQUENCES = 256
@@ -91,7 +91,7 @@ def _with_traffic(candidate: Candidate, question: Question, max_model_len: int) 
         verdict, next_count = judge_replicas(candidate, question, case, replicas)
         if isinstance(verdict, Rejection):
             last = verdict
-        elif not verdict.plan.tight_kv_cache:
+        elif not verdict.tight_kv_cache:
             return verdict
         else:
             tight = tight or verdict
@@ -131,14 +131,20 @@ def judge_replicas(
     if late is not None:
         return late, replicas + 1 if running > 1 or rate else None
     seconds = latency.percentiles_seconds(case.runner, case.works, case.typical, running, rate)
-    estimate = assemble_latency(question, case, seconds, _most_on_time(candidate, question, case, fit))
-    plan = assemble_plan(candidate, question, case, setting, fit, estimate)
-    dear = _check_price(candidate, plan, question)
+    judged = Judged(
+        candidate=candidate,
+        question=question,
+        case=case,
+        setting=setting,
+        fit=fit,
+        seconds=seconds,
+        most_on_time=partial(_most_on_time, candidate, question, case, fit),
+    )
+    dear = _check_price(judged)
     if dear is not None:
         return dear, None
     wanted = -(-math.ceil(replicas * running * (1 + KV_RESERVE)) // fit.peak_requests)
-    judged = Judged(plan=plan, candidate=candidate, question=question, case=case, fit=fit)
-    return judged, wanted if plan.tight_kv_cache and running > 1 else None
+    return judged, wanted if judged.tight_kv_cache and running > 1 else None
 
 
 def _fit(candidate: Candidate, question: Question, setting: Setting) -> tuple[MemoryFit | Rejection, int | None]:
@@ -355,31 +361,17 @@ def _late(candidate: Candidate, question: Question, case: Case, running: int, ra
     return None
 
 
-def missed_target(estimate: LatencyEstimate, targets: Iterable[LatencyTarget]) -> tuple[LatencyTarget, str] | None:
-    """Return the first of ``targets`` that ``estimate`` misses, and by how much in words."""
-    for target in targets:
-        value = estimate.of(target.metric).at(target.percentile)
-        if value > target.seconds:
-            return target, late_words(target, value)
-    return None
-
-
-def late_words(target: LatencyTarget, value: float) -> str:
-    """Return for example ``TTFT p95 3.9 s > 2 s``."""
-    name = {"ttft": "TTFT", "tpot": "TPOT", "request_latency": "request latency"}[target.metric]
-    return f"{name} p{target.percentile} {value:.3g} s > {target.seconds:.3g} s"
-
-
-def _check_price(candidate: Candidate, plan: Plan, question: Question) -> Rejection | None:
-    most = question.constraints.max_hourly_cost_cents
+def _check_price(judged: Judged) -> Rejection | None:
+    candidate, cents = judged.candidate, judged.hourly_cents
+    most = judged.question.constraints.max_hourly_cost_cents
     if most is None:
         return None
-    if plan.hourly_cents is None:
+    if cents is None:
         message = f"the price is unknown, so the limit of ${most / 100:.2f}/h cannot be checked"
         return reject(candidate, "PriceUnknown", message)
-    if plan.hourly_cents > most:
-        message = f"${plan.hourly_cents / 100:.2f}/h exceeds the limit of ${most / 100:.2f}/h"
-        return reject(candidate, "TooExpensive", message, shortfall=plan.hourly_cents / most - 1)
+    if cents > most:
+        message = f"${cents / 100:.2f}/h exceeds the limit of ${most / 100:.2f}/h"
+        return reject(candidate, "TooExpensive", message, shortfall=cents / most - 1)
     return None
 
 

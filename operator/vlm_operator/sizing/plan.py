@@ -6,14 +6,14 @@ Filled by ``search.py`` and ``judge.py``; read by ``render``, ``report`` and ``c
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from vlm_operator.sizing.host import HostResources
 from vlm_operator.sizing.inventory import Certainty, GpuKind
 from vlm_operator.sizing.memory import MemoryBreakdown
-from vlm_operator.sizing.workload import LatencyMetric
+from vlm_operator.sizing.workload import LatencyMetric, LatencyTarget
 
 EncoderParallelMode = Literal["weights", "data"]
 LimitName = Literal["context length", "encoder budget", "batch tokens", "KV cache"]
@@ -209,8 +209,27 @@ class Plan:
         return self.hourly_cents * 1000 / self.images_per_hour
 
 
-def rank(plan: Plan) -> tuple[bool, bool, float, int, str, int]:
-    """Return the order of plans: KV cache with its reserve, known price, price, GPUs, name, tensor parallel size."""
+def missed_target(estimate: LatencyEstimate, targets: Iterable[LatencyTarget]) -> tuple[LatencyTarget, str] | None:
+    """Return the first of ``targets`` that ``estimate`` misses, and by how much in words."""
+    for target in targets:
+        value = estimate.of(target.metric).at(target.percentile)
+        if value > target.seconds:
+            return target, late_words(target, value)
+    return None
+
+
+def late_words(target: LatencyTarget, value: float) -> str:
+    """Return for example ``TTFT p95 3.9 s > 2 s``."""
+    name = {"ttft": "TTFT", "tpot": "TPOT", "request_latency": "request latency"}[target.metric]
+    return f"{name} p{target.percentile} {value:.3g} s > {target.seconds:.3g} s"
+
+
+Rank = tuple[bool, bool, float, int, str, int]
+"""The order of plans: KV cache with its reserve, known price, price, GPUs, name, tensor parallel size."""
+
+
+def rank(plan: Plan) -> Rank:
+    """Return the place of ``plan`` among others; the smallest wins."""
     return (
         plan.tight_kv_cache,
         plan.hourly_cents is None,

@@ -11,10 +11,10 @@ from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import Final
 
+from vlm_operator.sizing.assemble import Judged
 from vlm_operator.sizing.fit import SMALLER_STEPS
-from vlm_operator.sizing.judge import NEVER, judge_replicas, missed_target, reject
-from vlm_operator.sizing.plan import Plan, Rejection, rank
-from vlm_operator.sizing.question import Judged
+from vlm_operator.sizing.judge import NEVER, judge_replicas, reject
+from vlm_operator.sizing.plan import Plan, Rank, Rejection, missed_target, rank
 from vlm_operator.sizing.traffic import Randomness
 from vlm_operator.sizing.trial import try_plan
 from vlm_operator.sizing.workload import Workload
@@ -53,18 +53,16 @@ class _Try:
         return self.held if self.held is not None and self.held.replicas - self.too_few <= 1 else None
 
     @property
-    def least(self) -> tuple[bool, bool, float, int, str, int]:
+    def least(self) -> Rank:
         """The rank of the cheapest plan that may come of it."""
         if self.winner is not None:
             return rank(self.winner)
-        plan, fewest = self.fit.plan, self.too_few + 1
-        cents = None if plan.hourly_cents is None else plan.hourly_cents * fewest / plan.replicas
-        return rank(replace(plan, replicas=fewest, hourly_cents=cents))
+        return self.fit.rank_with(self.too_few + 1)
 
 
 def prove(fits: Sequence[Judged], seeded: Seeded, trials: int) -> tuple[Plan | None, list[Rejection]]:
     """Return the cheapest plan that holds in a trial, None where none does, and why cheaper ones do not."""
-    tries = [_Try(fit=fit, too_few=fit.plan.replicas - 1) for fit in fits]
+    tries = [_Try(fit=fit, too_few=fit.replicas - 1) for fit in fits]
     queue = [(tried.least, number, tried) for number, tried in enumerate(tries)]
     heapify(queue)
     missed: list[Rejection] = []
@@ -84,7 +82,7 @@ def prove(fits: Sequence[Judged], seeded: Seeded, trials: int) -> tuple[Plan | N
 
 
 def _untried(fit: Judged, trials: int) -> Rejection:
-    replicas = f"{fit.plan.replicas} replica{'s' if fit.plan.replicas > 1 else ''}"
+    replicas = f"{fit.replicas} replica{'s' if fit.replicas > 1 else ''}"
     message = f"{replicas} fit by closed formulas; the {trials} cheapest plans were late in trials, dearer ones untried"
     return reject(fit.candidate, "NotTried", f"{message}; allow fewer GPU kinds to try them", shortfall=NEVER)
 
@@ -130,13 +128,13 @@ def _smaller_steps(tried: _Try, late: Rejection) -> _Try | None:
     """Return the plan with smaller steps, None where they cannot be had or would not help."""
     fit, larger = tried.fit, tried.larger
     worse = larger is not None and late.shortfall_fraction > larger.shortfall_fraction
-    step = next((step for step in SMALLER_STEPS if step < fit.plan.flags.max_num_batched_tokens), None)
+    step = next((step for step in SMALLER_STEPS if step < fit.fit.max_num_batched_tokens), None)
     asked = fit.question.constraints.asked.max_num_batched_tokens
     if late.reason != "Latency" or late.shortfall_fraction > STEP_REACH or worse or asked or step is None:
         return None
     candidate = replace(fit.candidate, max_num_batched_tokens=step)
     case = replace(fit.case, runner=fit.case.runner.with_steps(step))
-    verdict, _ = judge_replicas(candidate, fit.question, case, fit.plan.replicas)
+    verdict, _ = judge_replicas(candidate, fit.question, case, fit.replicas)
     if not isinstance(verdict, Judged):
         return None
     why = f"larger steps are late: {late.message.partition(': ')[2]}"
@@ -146,7 +144,7 @@ def _smaller_steps(tried: _Try, late: Rejection) -> _Try | None:
 def _more_replicas(tried: _Try, late: Rejection) -> _Try | None:
     """Return the plan with more replicas, None where that is not allowed or gains too little."""
     if tried.held is not None:
-        return _between(replace(tried, too_few=tried.fit.plan.replicas), tried.held)
+        return _between(replace(tried, too_few=tried.fit.replicas), tried.held)
     if tried.larger is not None:  # they were asked for when the larger steps were late
         return None
     fewer = tried.fewer
@@ -154,7 +152,7 @@ def _more_replicas(tried: _Try, late: Rejection) -> _Try | None:
     useless = both_late and fewer is not None and late.shortfall_fraction > LEAST_GAIN * fewer.shortfall_fraction
     if useless and tried.doubled:
         return None
-    fit, replicas = tried.fit, tried.fit.plan.replicas
+    fit, replicas = tried.fit, tried.fit.replicas
     added = replicas if useless else max(1, replicas // 4)
     more = max(replicas + added, _fewer_clients(fit.question.workload, replicas))
     for most in (

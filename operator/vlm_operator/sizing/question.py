@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from vlm_operator.catalogue.types import LatencyCalibration, MemoryCalibration
 from vlm_operator.sizing import latency
 from vlm_operator.sizing.demand import Demand
-from vlm_operator.sizing.fit import MemoryFit
 from vlm_operator.sizing.inventory import NodeShape
 from vlm_operator.sizing.legality import LengthRefusal
-from vlm_operator.sizing.plan import EncoderParallelMode, Plan
+from vlm_operator.sizing.plan import EncoderParallelMode
 from vlm_operator.sizing.shape import ModelShape
 from vlm_operator.sizing.tokens.types import ImageRule
 from vlm_operator.sizing.workload import Constraints, Workload
@@ -77,14 +76,3 @@ class Setting:
     replicas: int
     running: int
     preprocessing_cores: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """A plan that fits, with what it was judged by."""
-
-    plan: Plan
-    candidate: Candidate
-    question: Question
-    case: Case
-    fit: MemoryFit

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from vlm_operator.catalogue.types import LatencyCalibration, MemoryCalibration
+from vlm_operator.sizing.assemble import Judged
 from vlm_operator.sizing.demand import Demand, context_length, measure_demand
 from vlm_operator.sizing.fit import SMALLER_STEPS
 from vlm_operator.sizing.inventory import GpuKind, Inventory, NodeShape
 from vlm_operator.sizing.judge import judge
 from vlm_operator.sizing.plan import Alternative, EncoderParallelMode, NoFit, Plan, Rejection, rank
 from vlm_operator.sizing.prove import MAX_TRIALS, Seeded, prove
-from vlm_operator.sizing.question import Candidate, Judged, Question
+from vlm_operator.sizing.question import Candidate, Question
 from vlm_operator.sizing.shape import ModelShape
 from vlm_operator.sizing.tokens.caps import tightest_cap
 from vlm_operator.sizing.tokens.registry import bind_rule, refuse_dropped
@@ -73,7 +74,7 @@ def search(task: Task, seeded: Seeded | None = None, trials: int = MAX_TRIALS) -
     judged = _judge_all(task)
     if isinstance(judged, NoFit):
         return judged
-    fits = sorted((v for _, v in judged if isinstance(v, Judged)), key=lambda fit: rank(fit.plan))
+    fits = sorted((v for _, v in judged if isinstance(v, Judged)), key=lambda fit: fit.rank)
     rejections = [v for _, v in judged if isinstance(v, Rejection)]
     best = fits[0].plan if fits else None
     if fits and seeded is not None:
@@ -81,10 +82,10 @@ def search(task: Task, seeded: Seeded | None = None, trials: int = MAX_TRIALS) -
         rejections += missed
     rejections.sort(key=_nearness)
     if best is not None:
-        plans = [fit.plan for fit in fits]
+        dearer = _dearer_kinds(best, fits)
         first, *others = best.reasons
-        reasons = (first, *_capacity_words(best, plans), *others)
-        return replace(best, reasons=reasons, alternatives=_alternatives(best, plans, rejections))
+        reasons = (first, *_capacity_words(best, dearer), *others)
+        return replace(best, reasons=reasons, alternatives=_alternatives(best, dearer, rejections))
     return _no_fit(task.models[0], rejections)
 
 
@@ -220,9 +221,9 @@ def _best_layout(node: NodeShape, size: int, questions: Sequence[Question]) -> J
                 verdict = _best_step(candidate, question)
                 if isinstance(verdict, Rejection):
                     misses.append(verdict)
-                elif best is None or _beats(verdict.plan, best.plan):
+                elif best is None or _beats(verdict, best):
                     best = verdict
-            if best is not None and best.plan.replicas == question.constraints.min_replicas:
+            if best is not None and best.replicas == question.constraints.min_replicas:
                 return best
     return best or min(misses, key=_nearness)
 
@@ -235,22 +236,22 @@ def _best_step(candidate: Candidate, question: Question) -> Judged | Rejection:
     if not paced or constraints.asked.max_num_batched_tokens is not None:
         return best
     for step in SMALLER_STEPS:
-        if isinstance(best, Judged) and best.plan.replicas == constraints.min_replicas:
+        if isinstance(best, Judged) and best.replicas == constraints.min_replicas:
             break
         if isinstance(best, Rejection) and best.reason != "Latency":
             break
         smaller = judge(replace(candidate, max_num_batched_tokens=step), question)
-        if isinstance(smaller, Judged) and (isinstance(best, Rejection) or smaller.plan.replicas < best.plan.replicas):
+        if isinstance(smaller, Judged) and (isinstance(best, Rejection) or smaller.replicas < best.replicas):
             best = smaller
     return best
 
 
-def _beats(plan: Plan, best: Plan) -> bool:
-    """Return whether ``plan`` needs fewer replicas, or only lays the tower out so that images are answered sooner."""
-    if plan.replicas != best.replicas:
-        return plan.replicas < best.replicas
-    same = (plan.model_id, plan.flags.kv_cache_dtype) == (best.model_id, best.flags.kv_cache_dtype)
-    return same and plan.latency.ttft.p95 < best.latency.ttft.p95
+def _beats(other: Judged, best: Judged) -> bool:
+    """Return whether ``other`` needs fewer replicas, or only lays the tower out so that images are answered sooner."""
+    if other.replicas != best.replicas:
+        return other.replicas < best.replicas
+    same = other.question is best.question and other.candidate.kv_cache_dtype == best.candidate.kv_cache_dtype
+    return same and other.seconds[95].ttft < best.seconds[95].ttft
 
 
 def _kv_cache_dtypes(constraints: Constraints) -> tuple[str, ...]:
@@ -269,9 +270,19 @@ def _nearness(rejection: Rejection) -> tuple[float, int, str]:
     return rejection.shortfall_fraction, rejection.gpus_per_replica, rejection.gpu
 
 
-def _capacity_words(best: Plan, plans: Sequence[Plan]) -> Iterator[str]:
+def _dearer_kinds(best: Plan, fits: Sequence[Judged]) -> tuple[Plan, ...]:
+    """Return the cheapest plan of each of the next three GPU kinds in price."""
+    others: dict[str, Judged] = {}
+    for fit in fits:
+        gpu = fit.candidate.node.gpu.id
+        if gpu != best.gpu.id and fit.rank > rank(best):
+            others.setdefault(gpu, fit)
+    return tuple(fit.plan for fit in list(others.values())[:3])
+
+
+def _capacity_words(best: Plan, dearer: Sequence[Plan]) -> Iterator[str]:
     """Say what a replica serves for its price, and what one of the next GPU kind in price would."""
-    other = next((plan for plan in plans if plan.gpu.id != best.gpu.id and rank(plan) > rank(best)), None)
+    other = next(iter(dearer), None)
     if other is None or not best.hourly_cents or not other.hourly_cents:
         return
     served = [
@@ -283,13 +294,9 @@ def _capacity_words(best: Plan, plans: Sequence[Plan]) -> Iterator[str]:
     yield f"a replica serves {served[0]}; {served[1]}"
 
 
-def _alternatives(best: Plan, plans: Sequence[Plan], rejections: Sequence[Rejection]) -> tuple[Alternative, ...]:
-    """Return at most five others: the cheapest plan of other GPU kinds, then the nearest miss of each cheaper one."""
-    others: dict[str, Plan] = {}
-    for plan in plans:
-        if plan.gpu.id != best.gpu.id and rank(plan) > rank(best):
-            others.setdefault(plan.gpu.id, plan)
-    fitting = [_fits(best, plan) for plan in list(others.values())[:3]]
+def _alternatives(best: Plan, dearer: Sequence[Plan], rejections: Sequence[Rejection]) -> tuple[Alternative, ...]:
+    """Return at most five others: the next GPU kinds in price, then the nearest miss of each cheaper one."""
+    fitting = [_fits(best, plan) for plan in dearer]
     cheaper = [r for r in rejections if r.hourly_cents is not None and r.hourly_cents < (best.hourly_cents or math.inf)]
     missing: dict[str, Alternative] = {}
     for rejection in cheaper:

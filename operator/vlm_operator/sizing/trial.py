@@ -8,11 +8,11 @@ import math
 from dataclasses import replace
 from typing import Final
 
-from vlm_operator.sizing.assemble import PROCESSOR_CACHE_GIB
+from vlm_operator.sizing.assemble import PROCESSOR_CACHE_GIB, Judged
 from vlm_operator.sizing.host import MEDIA_THREADS, PIXEL_BYTES
 from vlm_operator.sizing.kv_cache import KVCachePlan
 from vlm_operator.sizing.plan import Percentiles, Plan, TrafficFigures
-from vlm_operator.sizing.question import Judged, Question
+from vlm_operator.sizing.question import Question
 from vlm_operator.sizing.tokens.types import ImageTokens
 from vlm_operator.sizing.traffic import (
     Bursty,

@@ -274,10 +274,15 @@ def _has_fabric(gpu: GpuKind) -> bool:
 
 def _cuda_graphs(request: MemoryRequest, constants: MemoryConstants) -> int:
     """Return the graphs' memory: one of pieces for every size, one of a whole decode up to ``max_num_seqs``."""
-    sizes = capture_sizes(request.max_num_seqs, request.max_num_batched_tokens)
-    captures = len(sizes) + sum(size <= request.max_num_seqs for size in sizes)
+    captures = _count_captures(request.max_num_seqs, request.max_num_batched_tokens)
     experts = constants.graph_experts if request.shape.text.experts else 0
     return constants.graph_per_layer_and_size * request.shape.text.layers * captures + experts
+
+
+@lru_cache(maxsize=1024)
+def _count_captures(max_num_seqs: int, max_num_batched_tokens: int) -> int:
+    sizes = capture_sizes(max_num_seqs, max_num_batched_tokens)
+    return len(sizes) + sum(size <= max_num_seqs for size in sizes)
 
 
 def _persistent_buffers(request: MemoryRequest) -> int:

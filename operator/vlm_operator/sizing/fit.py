@@ -100,6 +100,8 @@ def fit_memory(request: FitRequest) -> MemoryFit | Misfit:
         verdict = _try_batch(request, batched_tokens)
         if isinstance(verdict, Misfit):
             misfits.append(verdict)
+            if verdict.reason == "Weights":  # no smaller step makes room for them
+                break
         elif verdict.peak_requests >= (1 + KV_RESERVE) * request.running:
             return verdict
         else:

@@ -254,3 +254,11 @@ def test_sparse_llava_config_takes_class_defaults() -> None:
     assert derive_max_model_len(config) == 4096
     assert not isinstance(derive_max_model_len(config, 8192), int)
     assert not isinstance(derive_max_model_len(config, 0), int)
+
+
+def test_inputs_of_single_layers_have_a_buffer_of_their_own() -> None:
+    # Gemma-4-E4B: 42 layers take 256 elements each, for every batched token, in two bytes.
+    small = _request("google/gemma-4-E4B-it")
+    large = dataclasses.replace(small, max_num_batched_tokens=small.max_num_batched_tokens + 1000)
+    more = estimate_memory(large, LIKELY).buffers_bytes - estimate_memory(small, LIKELY).buffers_bytes
+    assert more == 1000 * (small.shape.text.hidden + 42 * 256) * 2

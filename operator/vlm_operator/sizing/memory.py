@@ -286,12 +286,16 @@ def _count_captures(max_num_seqs: int, max_num_batched_tokens: int) -> int:
 
 
 def _persistent_buffers(request: MemoryRequest) -> int:
-    """Return the buffers of fact sheet 2.4 that are allocated before profiling."""
+    """Return the buffers of fact sheet 2.4 that are allocated before profiling.
+
+    Where layers take inputs of their own, the engine keeps them for every batched token as well
+    (``per_layer_embeddings``, ``M/gemma3n_mm.py`` and ``M/gemma4_mm.py``).
+    """
     text = request.shape.text
     penalties = request.max_num_seqs * text.vocab * 4
     mask = request.max_num_seqs * ceil_div(text.vocab, 32) * 4
-    row = text.hidden * text.dtype_bytes
-    return penalties + mask + (1 + request.shape.deepstack_levels) * request.max_num_batched_tokens * row
+    rows = (1 + request.shape.deepstack_levels) * text.hidden + text.per_layer_inputs
+    return penalties + mask + request.max_num_batched_tokens * rows * text.dtype_bytes
 
 
 def _outside(request: MemoryRequest, constants: MemoryConstants, profiled: ActivationPeaks) -> OutsideBudget:

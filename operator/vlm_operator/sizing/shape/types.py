@@ -52,6 +52,7 @@ class TextShape:
         shared_intermediate: Width of the shared expert, 0 without one.
         experts: Routed experts of a layer, of which each token visits ``experts_per_token``.
         linear_heads: Key and value heads of linear-attention layers, empty without such layers.
+        per_layer_inputs: Elements that enter all layers beside the hidden state of one token (Gemma-3n, Gemma-4).
     """
 
     layers: int
@@ -77,6 +78,7 @@ class TextShape:
     experts: int = 0
     experts_per_token: int = 0
     linear_heads: tuple[int, ...] = ()
+    per_layer_inputs: int = 0
 
     @property
     def padded_vocab(self) -> int:

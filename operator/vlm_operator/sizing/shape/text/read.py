@@ -139,6 +139,7 @@ def read_text(config: Mapping[str, Any], dtype_bytes: int, quantisation: Quantis
         experts=experts.number if experts else 0,
         experts_per_token=experts.visited if experts else 0,
         linear_heads=_linear_heads(model_type, text),
+        per_layer_inputs=int(text.get("hidden_size_per_layer_input") or 0) * int(text["num_hidden_layers"]),
     )
 
 

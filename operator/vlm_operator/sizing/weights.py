@@ -54,12 +54,6 @@ class WeightsBreakdown(_Parts):
         return self.parts_total
 
     @property
-    def decoder_bytes(self) -> int:
-        """What the language model holds without its input embedding; experts count whole."""
-        layers = self.attention + self.mlp + self.experts + self.router + self.norms + self.other
-        return layers + (self.lm_head or self.embedding)
-
-    @property
     def total(self) -> int:
         """Everything that loading the model takes."""
         return self.parts_total + self.buffers
@@ -73,12 +67,6 @@ class ParameterCount(_Parts):
     """
 
     visited_experts: int = 0
-
-    @property
-    def decoder(self) -> int:
-        """Parameters that multiply each token of the language model."""
-        layers = self.attention + self.mlp + self.visited_experts + self.router + self.norms + self.other
-        return layers + (self.lm_head or self.embedding)
 
     @property
     def total(self) -> int:

@@ -108,35 +108,30 @@ def launch(
     if not isinstance(length, int):
         return LaunchRefusal(reason=length.reason, message=f"{length.message}; ask for less")
     profiled = _largest_item(model, length)
-    batched, sequences = _batch(model, gpu, flags, length, profiled.tokens)
-    if batched < sequences:
-        message = f"{batched:,} batched tokens are fewer than {sequences:,} sequences; lower --max-num-seqs"
-        return LaunchRefusal(reason="BatchTooSmall", message=message)
-    budget = encoder_tokens({profiled.modality: profiled.tokens}, batched, chunked=not model.shape.prefix_lm)
-    if isinstance(budget, EncoderRefusal):
-        return LaunchRefusal(reason=budget.reason, message=budget.message)
-    limit = flags.videos_per_prompt if profiled.modality == "video" else flags.images_per_prompt
-    items = encoder_items(
-        budget, tokens_per_item=profiled.tokens, limit=limit, max_model_len=length, max_num_seqs=sequences
-    )
+    limits = _resolve_limits(model, gpu, flags, length, profiled.tokens)
+    if isinstance(limits, LaunchRefusal):
+        return limits
+    budget = _encoder_budget(model, flags, profiled, limits)
+    if isinstance(budget, LaunchRefusal):
+        return budget
     request = MemoryRequest(
         shape=model.shape,
         gpu=gpu,
         tensor_parallel_size=flags.tensor_parallel_size,
         encoder_mode=flags.encoder_mode,
         utilization_percent=flags.utilization_percent,
-        max_num_seqs=sequences,
-        max_num_batched_tokens=batched,
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
         max_model_len=length,
         dummy_patches=profiled.patches,
         engine_tokens=profiled.tokens,
-        items=items.items_per_batch,
+        items=budget.items_per_batch,
     )
     refused = _check_cache(request, flags.kv_cache_dtype)
     if refused is not None:
         return refused
     begun = start_up(request, calibration, kv_cache_dtype=flags.kv_cache_dtype)
-    return Launched(budget=items, modality=profiled.modality, begun=begun)
+    return Launched(budget=budget, modality=profiled.modality, begun=begun)
 
 
 def default_batch(gpu: GpuKind) -> tuple[int, int]:
@@ -170,10 +165,19 @@ def _largest_item(model: LaunchedModel, max_model_len: int) -> _Item:
     return _Item(modality="video", tokens=tokens, patches=tokens * model.video.shape.merge_size**2)
 
 
-def _batch(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Limits:
+    """What the engine runs with, whether a flag says so or not."""
+
+    max_model_len: int
+    max_num_batched_tokens: int
+    max_num_seqs: int
+
+
+def _resolve_limits(
     model: LaunchedModel, gpu: GpuKind, flags: LaunchFlags, max_model_len: int, item_tokens: int
-) -> tuple[int, int]:
-    """Return (batched tokens, sequences): those of the flags, the others as the engine chooses them."""
+) -> _Limits | LaunchRefusal:
+    """Return the limits of the flags, the others as the engine chooses them."""
     tokens, sequences = default_batch(gpu)
     if model.shape.prefix_lm:
         tokens = max(tokens, item_tokens)
@@ -182,7 +186,29 @@ def _batch(
     tokens = (
         min(tokens, sequences * max_model_len) if flags.max_num_batched_tokens is None else flags.max_num_batched_tokens
     )
-    return tokens, min(sequences, tokens) if flags.max_num_seqs is None else sequences
+    if flags.max_num_seqs is None:
+        sequences = min(sequences, tokens)
+    if tokens < sequences:
+        message = f"{tokens:,} batched tokens are fewer than {sequences:,} sequences; lower --max-num-seqs"
+        return LaunchRefusal(reason="BatchTooSmall", message=message)
+    return _Limits(max_model_len=max_model_len, max_num_batched_tokens=tokens, max_num_seqs=sequences)
+
+
+def _encoder_budget(
+    model: LaunchedModel, flags: LaunchFlags, profiled: _Item, limits: _Limits
+) -> EncoderBudget | LaunchRefusal:
+    """Return the encoder's budget and its items of the profiled modality."""
+    chunked = not model.shape.prefix_lm
+    tokens = encoder_tokens({profiled.modality: profiled.tokens}, limits.max_num_batched_tokens, chunked=chunked)
+    if isinstance(tokens, EncoderRefusal):
+        return LaunchRefusal(reason=tokens.reason, message=tokens.message)
+    return encoder_items(
+        tokens,
+        tokens_per_item=profiled.tokens,
+        limit=flags.videos_per_prompt if profiled.modality == "video" else flags.images_per_prompt,
+        max_model_len=limits.max_model_len,
+        max_num_seqs=limits.max_num_seqs,
+    )
 
 
 def _check_legal(shape: ModelShape, gpu: GpuKind, flags: LaunchFlags) -> LaunchRefusal | None:

@@ -6,9 +6,11 @@ Sources: vLLM 0.33.0 ``M/qwen2.py``, ``M/deepseek_v2.py:DeepseekV2MLAAttention``
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from vlm_operator.sizing.shape.weight import Weight, table
+
+_SELF: Final = "layers.{}.self_attn."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,36 +37,35 @@ def grouped_query(
     ``own_keys`` are the layers that compute keys and values themselves (Gemma-4 shares them among the last).
     """
     hidden, width = int(text["hidden_size"]), heads.queries * heads.width
+    query = Weight(
+        part="attention",
+        name=_SELF + "q_proj",
+        rows=hidden,
+        columns=width * (2 if gated else 1),
+        split="columns",
+        layers=layers,
+        bias=qkv_bias,
+    )
+    output = Weight(part="attention", name=_SELF + "o_proj", rows=width, columns=hidden, split="rows", layers=layers)
+    biases = (table("attention", _SELF + "o_proj.bias", hidden, layers),) if out_bias else ()
     keyed = layers if own_keys is None else own_keys
-    module = "layers.{}.self_attn."
-    found = [
+    return (query, output, *_keys_and_values(hidden, heads, keyed, bias=qkv_bias), *biases)
+
+
+def _keys_and_values(hidden: int, heads: Heads, layers: tuple[int, ...], *, bias: bool) -> tuple[Weight, ...]:
+    return tuple(
         Weight(
             part="attention",
-            name=module + "q_proj",
-            rows=hidden,
-            columns=width * (2 if gated else 1),
-            split="columns",
-            layers=layers,
-            bias=qkv_bias,
-        ),
-        Weight(part="attention", name=module + "o_proj", rows=width, columns=hidden, split="rows", layers=layers),
-    ]
-    found += [
-        Weight(
-            part="attention",
-            name=module + name,
+            name=_SELF + name,
             rows=hidden,
             columns=heads.keys * heads.width,
             split="kv",
             kv_heads=heads.keys,
-            layers=keyed,
-            bias=qkv_bias,
+            layers=layers,
+            bias=bias,
         )
         for name in ("k_proj", "v_proj")
-    ]
-    if out_bias:
-        found.append(table("attention", module + "o_proj.bias", hidden, layers))
-    return tuple(found)
+    )
 
 
 def latent(text: Mapping[str, Any], layers: tuple[int, ...]) -> tuple[Weight, ...]:
@@ -74,13 +75,12 @@ def latent(text: Mapping[str, Any], layers: tuple[int, ...]) -> tuple[Weight, ..
     value, rank = int(text["v_head_dim"]), int(text["kv_lora_rank"])
     query_rank = int(text.get("q_lora_rank") or 0)
     queries = heads * (nope + turned)
-    module = "layers.{}.self_attn."
 
     def weight(name: str, rows: int, columns: int) -> Weight:
         split = {"o_proj": "rows", "kv_a_proj_with_mqa": "whole", "q_a_proj": "whole"}.get(name, "columns")
         return Weight(
             part="attention",
-            name=module + name,
+            name=_SELF + name,
             rows=rows,
             columns=columns,
             split=split,  # type: ignore[arg-type]
@@ -91,11 +91,11 @@ def latent(text: Mapping[str, Any], layers: tuple[int, ...]) -> tuple[Weight, ..
         weight("kv_a_proj_with_mqa", hidden, rank + turned),
         weight("kv_b_proj", rank, heads * (nope + value)),
         weight("o_proj", heads * value, hidden),
-        table("norms", module + "kv_a_layernorm", rank, layers),
+        table("norms", _SELF + "kv_a_layernorm", rank, layers),
     ]
     if query_rank:
         found += [weight("q_a_proj", hidden, query_rank), weight("q_b_proj", query_rank, queries)]
-        found.append(table("norms", module + "q_a_layernorm", query_rank, layers))
+        found.append(table("norms", _SELF + "q_a_layernorm", query_rank, layers))
     else:
         found.append(weight("q_proj", hidden, queries))
     return tuple(found)
@@ -105,13 +105,12 @@ def factorised(text: Mapping[str, Any], layers: tuple[int, ...]) -> tuple[Weight
     """Return Step-3's factorised attention (``M/step3_text.py``): a narrow query and one KV head on every rank."""
     hidden, head_dim = int(text["hidden_size"]), int(text["head_dim"])
     narrow, wide = int(text["share_q_dim"]), int(text["num_attention_heads"]) * head_dim
-    module = "layers.{}.self_attn."
     whole, columns = narrow + 2 * head_dim, wide
     return (
-        Weight(part="attention", name=module + "qkv_proj", rows=hidden, columns=whole, layers=layers),
-        Weight(part="attention", name=module + "wq", rows=narrow, columns=columns, split="columns", layers=layers),
-        Weight(part="attention", name=module + "o_proj", rows=wide, columns=hidden, split="rows", layers=layers),
-        table("norms", module + "inter_norm", narrow, layers),
+        Weight(part="attention", name=_SELF + "qkv_proj", rows=hidden, columns=whole, layers=layers),
+        Weight(part="attention", name=_SELF + "wq", rows=narrow, columns=columns, split="columns", layers=layers),
+        Weight(part="attention", name=_SELF + "o_proj", rows=wide, columns=hidden, split="rows", layers=layers),
+        table("norms", _SELF + "inter_norm", narrow, layers),
     )
 
 

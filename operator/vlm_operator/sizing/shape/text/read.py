@@ -91,6 +91,7 @@ FAMILIES: Final[Mapping[str, _Family]] = {
 _MOLMO_EXTRA_ROWS: Final = 128
 _BIASED_OUTPUTS: Final = frozenset({"llama", "granite", "cohere2", "cohere_compass_text", "moondream3_text"})
 _TWO_TABLES: Final = frozenset({"gemma3_text", "gemma3n_text", "gemma4_text"})
+_NO_EXPERTS: Final = Experts(number=0, visited=0, width=0, shared_width=0, layers=())
 
 
 def read_text(config: Mapping[str, Any], dtype_bytes: int, quantisation: Quantisation | None = None) -> TextShape:
@@ -100,47 +101,48 @@ def read_text(config: Mapping[str, Any], dtype_bytes: int, quantisation: Quantis
         KeyError: A size is neither given nor has a class default, or the model type is unknown.
     """
     text, model_type = find_text_config(config), text_model_type(config)
-    family = FAMILIES[model_type]
-    heads, layers = int(text["num_attention_heads"]), int(text["num_hidden_layers"])
-    kv_heads, head_dim = count_kv_heads(text), read_head_dim(text)
-    every = kinds.Heads(queries=heads, keys=kv_heads, width=head_dim)
+    family, heads = FAMILIES[model_type], _every_head(text)
     experts = read_experts(model_type, text)
+    mixture = experts or _NO_EXPERTS
+    dense, layers = _dense_width(model_type, text, experts), int(text["num_hidden_layers"])
     tied = is_tied(config, text)
     bias = family.bias or bool(text.get("attention_bias") or text.get("qkv_bias"))
     weights = (
         *_vocabulary(model_type, text, tied=tied),
-        *_attention(model_type, text, family, every, bias=bias),
+        *_attention(model_type, text, family, heads, bias=bias),
         *_mlp(model_type, text, experts),
-        *_norms(model_type, text, family, experts, head_dim),
+        *_norms(model_type, text, family, experts, heads.width),
     )
-    dense = _dense_width(model_type, text, experts)
-    visited = experts.visited * experts.width + experts.shared_width if experts else 0
     return TextShape(
         layers=layers,
         hidden=int(text["hidden_size"]),
-        intermediate=max(dense, visited),
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
+        intermediate=max(dense, mixture.visited * mixture.width + mixture.shared_width),
+        heads=heads.queries,
+        kv_heads=heads.keys,
+        head_dim=heads.width,
         vocab=int(text["vocab_size"]),
         tied=tied,
         max_positions=_positions(text),
         kv_layers=read_kv_layers(config),
         qkv_bias=bias,
         qk_norm=family.qk_norm,
-        rotary_elements=_rotary_elements(model_type, text, head_dim),
+        rotary_elements=_rotary_elements(model_type, text, heads.width),
         mrope="mrope_section" in rope(text),
         dtype_bytes=dtype_bytes,
         weights=apply_quantisation(weights, quantisation),
         latent_attention=is_latent(text),
         dense_intermediate=dense,
-        expert_intermediate=experts.width if experts else 0,
-        shared_intermediate=experts.shared_width if experts else 0,
-        experts=experts.number if experts else 0,
-        experts_per_token=experts.visited if experts else 0,
+        expert_intermediate=mixture.width,
+        shared_intermediate=mixture.shared_width,
+        experts=mixture.number,
+        experts_per_token=mixture.visited,
         linear_heads=_linear_heads(model_type, text),
-        per_layer_inputs=int(text.get("hidden_size_per_layer_input") or 0) * int(text["num_hidden_layers"]),
+        per_layer_inputs=int(text.get("hidden_size_per_layer_input") or 0) * layers,
     )
+
+
+def _every_head(text: Mapping[str, Any]) -> kinds.Heads:
+    return kinds.Heads(queries=int(text["num_attention_heads"]), keys=count_kv_heads(text), width=read_head_dim(text))
 
 
 def _positions(text: Mapping[str, Any]) -> int:

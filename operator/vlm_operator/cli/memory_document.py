@@ -38,45 +38,44 @@ def _change(change: Change) -> dict[str, Any]:
 
 
 def _figures(asked: Asked, launched: Launched) -> dict[str, Any]:
-    begun, request, gpu = launched.begun, launched.request, asked.gpu
+    gpu, host = asked.gpu, launched.begun.host
     return {
-        "flags": {
-            "tensorParallelSize": request.tensor_parallel_size,
-            "encoderParallelMode": request.encoder_mode,
-            "maxModelLen": request.max_model_len,
-            "maxNumSeqs": request.max_num_seqs,
-            "maxNumBatchedTokens": request.max_num_batched_tokens,
-            "gpuMemoryUtilizationPercent": request.utilization_percent,
-            "kvCacheDtype": asked.flags.kv_cache_dtype,
-            "imagesPerPrompt": asked.flags.images_per_prompt,
-            "videosPerPrompt": asked.flags.videos_per_prompt,
-            "mmProcessorKwargs": dict(asked.model.rule.settings.mm_processor_kwargs),
-            "hfOverrides": dict(asked.model.rule.settings.hf_overrides),
-        },
+        "flags": _flags(asked, launched),
         "gpuMemory": {
             "driverMebibytes": gpu.driver_memory_bytes // MIB,
             "engineMebibytes": gpu.engine_memory_bytes // MIB,
             "certainty": gpu.engine_memory_certainty,
         },
         "memoryPerGPU": _parts(launched),
-        "kvCache": {
-            "likely": _cache(begun.likely_cache, begun.likely.kv_available_bytes),
-            "atWorst": _cache(begun.cache, begun.pessimistic.kv_available_bytes),
-            "neededMebibytes": begun.cache.min_available_bytes // MIB,
-            "spareMebibytes": spare_bytes(launched) // MIB,
-            "blockSize": begun.cache.block_size,
-        },
+        "kvCache": _caches(launched),
         "encoder": {
             "budgetTokens": launched.budget.tokens,
             "modality": launched.modality,
             "items": launched.budget.items_per_batch,
-            "tokensPerItem": request.engine_tokens,
+            "tokensPerItem": launched.request.engine_tokens,
         },
         "host": {
-            "cpu": begun.host.cpu_cores,
-            "memoryMebibytes": begun.host.memory_bytes // MIB,
-            "sharedMemoryMebibytes": begun.host.shared_memory_bytes // MIB,
+            "cpu": host.cpu_cores,
+            "memoryMebibytes": host.memory_bytes // MIB,
+            "sharedMemoryMebibytes": host.shared_memory_bytes // MIB,
         },
+    }
+
+
+def _flags(asked: Asked, launched: Launched) -> dict[str, Any]:
+    request, settings = launched.request, asked.model.rule.settings
+    return {
+        "tensorParallelSize": request.tensor_parallel_size,
+        "encoderParallelMode": request.encoder_mode,
+        "maxModelLen": request.max_model_len,
+        "maxNumSeqs": request.max_num_seqs,
+        "maxNumBatchedTokens": request.max_num_batched_tokens,
+        "gpuMemoryUtilizationPercent": request.utilization_percent,
+        "kvCacheDtype": asked.flags.kv_cache_dtype,
+        "imagesPerPrompt": asked.flags.images_per_prompt,
+        "videosPerPrompt": asked.flags.videos_per_prompt,
+        "mmProcessorKwargs": dict(settings.mm_processor_kwargs),
+        "hfOverrides": dict(settings.hf_overrides),
     }
 
 
@@ -88,6 +87,17 @@ def _parts(launched: Launched) -> list[dict[str, Any]]:
         {**share, "mebibytesAtWorst": worst[share["part"]], "certainty": part.certainty, "note": part.note}
         for share, part in zip(whole_mebibytes(memory), memory.parts, strict=True)
     ]
+
+
+def _caches(launched: Launched) -> dict[str, Any]:
+    begun = launched.begun
+    return {
+        "likely": _cache(begun.likely_cache, begun.likely.kv_available_bytes),
+        "atWorst": _cache(begun.cache, begun.pessimistic.kv_available_bytes),
+        "neededMebibytes": begun.cache.min_available_bytes // MIB,
+        "spareMebibytes": spare_bytes(launched) // MIB,
+        "blockSize": begun.cache.block_size,
+    }
 
 
 def _cache(cache: KVCachePlan, available_bytes: int) -> dict[str, Any]:

@@ -78,17 +78,13 @@ def decide(
         outcome, keep = _stay(asked, fresh, inventory, deployment)
     except (InputError, CatalogueError) as error:
         return Decision(outcome=Problem(path="", message=str(error)))
-    digest = asked.digest
     suspended = resource.spec.suspend
     if not isinstance(outcome, Plan):
         return Decision(outcome=outcome, keep_deployment=keep, suspended=suspended)
+    surge = _may_surge(outcome, asked.digest, deployment, free_blocks)
     try:
         manifests = render_manifests(
-            resource,
-            outcome,
-            spec_digest=digest,
-            plan_digest=plan_digest(outcome),
-            surge=_may_surge(outcome, digest, deployment, free_blocks),
+            resource, outcome, spec_digest=asked.digest, plan_digest=plan_digest(outcome), surge=surge
         )
     except RenderError as error:
         return Decision(outcome=Problem(path="", message=str(error)), suspended=suspended)

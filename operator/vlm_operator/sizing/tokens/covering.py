@@ -99,44 +99,59 @@ class Covering(ImageRule):
 
 def build_ovis(source: reading.Source) -> ImageRule:
     """Bind Ovis' rule; the settings' defaults are those of the engine's processor."""
-    given, config, name = source.settings.mm_processor_kwargs, source.config, source.model_id
+    given, name = source.settings.mm_processor_kwargs, source.model_id
     reading.refuse_unknown(given, {"max_partition", "covering_threshold"})
-    max_tiles = reading.first_int(name, (given, "max_partition"), default=9)
-    if max_tiles > _MOST_TILES:
+    tile_size = _read_tile_size(source)
+    patches, stride = _read_tower(source, tile_size)
+    threshold = given.get("covering_threshold", 0.9)
+    shape = CoveringShape(
+        tile_size=tile_size,
+        tokens_per_tile=(patches // stride) ** 2,
+        patches_per_tile=patches**2,
+        max_tiles=_read_most_tiles(source),
+        threshold=reading.positive_number("mm_processor_kwargs.covering_threshold", threshold),
+    )
+    return Covering(settings=source.settings, model_id=name, shape=shape, hidden_stride=stride)
+
+
+def _read_most_tiles(source: reading.Source) -> int:
+    most = reading.first_int(source.model_id, (source.settings.mm_processor_kwargs, "max_partition"), default=9)
+    if most > _MOST_TILES:
         raise reading.Refused(
             "InvalidSetting",
-            f"max_partition is {max_tiles}, but the engine tries all grids on each image, and above {_MOST_TILES} "
+            f"max_partition is {most}, but the engine tries all grids on each image, and above {_MOST_TILES} "
             "tiles that takes long; lower it",
         )
-    tokenizer, converted = "visual_tokenizer_config", "vision_config"
-    image_size, patch_size = (
-        reading.first_int(name, (config, f"{tokenizer}.backbone_config.{key}"), (config, f"{converted}.{key}"))
-        for key in ("image_size", "patch_size")
+    return most
+
+
+def _read_tower(source: reading.Source, tile_size: int) -> tuple[int, int]:
+    """Return the tower's patches along a tile, and how many of them along a side become one token."""
+    name = source.model_id
+    image_size, patch_size, stride = (
+        reading.first_int(
+            name, (source.config, f"visual_tokenizer_config.{path}"), (source.config, f"vision_config.{key}")
+        )
+        for path, key in (
+            ("backbone_config.image_size", "image_size"),
+            ("backbone_config.patch_size", "patch_size"),
+            ("hidden_stride", "hidden_stride"),
+        )
     )
     patches = ceil_div(image_size, patch_size)
-    stride = reading.first_int(name, (config, f"{tokenizer}.hidden_stride"), (config, f"{converted}.hidden_stride"))
     if patches % stride:
         raise reading.Refused(
             "StartupFails",
             f"hidden_stride is {stride}, but {patches} patches along a tile are no multiple of it: the server of "
             f"{name or 'this Ovis'} would not start; correct it",
         )
-    tile_size = _read_tile_size(source)
     if tile_size != image_size:
         raise reading.Refused(
             "SettingMismatch",
             f"image_size is {image_size}, but the processor's tiles are {tile_size} pixels: pixels and token count "
             "would disagree and requests would fail; drop the override",
         )
-    threshold = given.get("covering_threshold", 0.9)
-    shape = CoveringShape(
-        tile_size=tile_size,
-        tokens_per_tile=(patches // stride) ** 2,
-        patches_per_tile=patches**2,
-        max_tiles=max_tiles,
-        threshold=reading.positive_number("mm_processor_kwargs.covering_threshold", threshold),
-    )
-    return Covering(settings=source.settings, model_id=name, shape=shape, hidden_stride=stride)
+    return patches, stride
 
 
 def _read_tile_size(source: reading.Source) -> int:

@@ -118,10 +118,27 @@ class ScaledPatches(ImageRule):
 def build_isaac(source: reading.Source) -> ScaledPatches:
     """Bind Isaac, whose processor starts from defaults of its own, while the budget follows config.json."""
     name, config = source.model_id, source.config
-    given = reading.flatten_images_kwargs(source.settings)
+    shape = _read_isaac(source)
+    budget = reading.first_int(name, (config, "vision_max_num_patches"), default=256)
+    floor = config.get("vision_min_num_patches")
+    drawn = shape._replace(max_patches=budget, min_patches=1 if floor is None else floor, max_pixels=None)
+    columns, rows = _fit(9_999_999, 9_999_999, drawn)
+    return ScaledPatches(
+        settings=source.settings,
+        model_id=name,
+        shape=shape,
+        budget_tokens=budget // _ISAAC_MERGE**2,
+        dummy=(columns * shape.unit, rows * shape.unit),
+        settable=True,
+    )
+
+
+def _read_isaac(source: reading.Source) -> PatchShape:
+    """Return what Isaac's processor works with."""
+    name, given = source.model_id, reading.flatten_images_kwargs(source.settings)
     reading.refuse_unknown(given, {"min_num_patches", "max_num_patches"})
     for key, built_in in (("video_patch_size", _ISAAC_PATCH), ("pixel_shuffle_scale", _ISAAC_MERGE)):
-        stated = reading.first_int(name, (config, key))
+        stated = reading.first_int(name, (source.config, key))
         if stated != built_in:
             raise reading.Refused(
                 "SettingMismatch",
@@ -143,18 +160,7 @@ def build_isaac(source: reading.Source) -> ScaledPatches:
             f"max_num_patches is {shape.max_patches:,}, but with min_num_patches {shape.min_patches:,} enlarged "
             f"images of {name or 'this model'} can take up to {least:,}; raise it, or lower min_num_patches",
         )
-    budget = reading.first_int(name, (config, "vision_max_num_patches"), default=256)
-    floor = config.get("vision_min_num_patches")
-    drawn = shape._replace(max_patches=budget, min_patches=1 if floor is None else floor, max_pixels=None)
-    columns, rows = _fit(9_999_999, 9_999_999, drawn)
-    return ScaledPatches(
-        settings=source.settings,
-        model_id=name,
-        shape=shape,
-        budget_tokens=budget // _ISAAC_MERGE**2,
-        dummy=(columns * shape.unit, rows * shape.unit),
-        settable=True,
-    )
+    return shape
 
 
 def build_phi4_siglip(source: reading.Source) -> ScaledPatches:

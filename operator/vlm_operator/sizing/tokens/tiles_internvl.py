@@ -136,19 +136,23 @@ def read_shape(
     least, most = tile_limits(source.model_id, *limits, limit)
     patch_size = reading.first_int(source.model_id, *((source.config, path) for path in patch_paths))
     side = reading.divide(patch_paths[0], tile_size, patch_size)
-    ratio = reading.positive_number("downsample_ratio", source.config.get("downsample_ratio"))
-    tokens = int(side**2 * ratio**2)
-    if tokens < 1:
-        raise reading.Refused("InvalidSetting", f"downsample_ratio is {ratio}: no token of a tile is left; correct it")
     return TileShape(
         tile_size=tile_size,
-        tokens_per_tile=tokens,
+        tokens_per_tile=_tokens_per_tile(source, side),
         patches_per_tile=side**2,
         min_tiles=least,
         max_tiles=most,
         thumbnail=thumbnail,
         choice=choice,
     )
+
+
+def _tokens_per_tile(source: reading.Source, side: int) -> int:
+    ratio = reading.positive_number("downsample_ratio", source.config.get("downsample_ratio"))
+    tokens = int(side**2 * ratio**2)
+    if tokens < 1:
+        raise reading.Refused("InvalidSetting", f"downsample_ratio is {ratio}: no token of a tile is left; correct it")
+    return tokens
 
 
 def refuse_kwargs(source: reading.Source, known: Collection[str]) -> None:

@@ -44,10 +44,14 @@ class Experts:
     beside_dense: bool = False
 
 
-def read_experts(model_type: str, text: Mapping[str, Any]) -> Experts | None:
-    """Return the mixture of experts of a text configuration, None for a dense model."""
+NO_EXPERTS: Final = Experts(number=0, visited=0, width=0, shared_width=0, layers=())
+"""The mixture of a dense model."""
+
+
+def read_experts(model_type: str, text: Mapping[str, Any]) -> Experts:
+    """Return the mixture of experts of a text configuration, ``NO_EXPERTS`` for a dense model."""
     reader = _READERS.get(model_type)
-    return reader(text) if reader else None
+    return (reader(text) if reader else None) or NO_EXPERTS
 
 
 def squared_mlp(hidden: int, width: int, layers: tuple[int, ...], module: str) -> tuple[Weight, ...]:
@@ -68,16 +72,26 @@ def dense_mlp(hidden: int, width: int, layers: tuple[int, ...], module: str = "l
 
 def expert_weights(hidden: int, experts: Experts) -> tuple[Weight, ...]:
     """Return router, routed and shared experts."""
-    layers, inner = experts.layers, experts.latent or hidden
+    if not experts.number:
+        return ()
+    found = [*_routed(hidden, experts), *_router(hidden, experts)]
+    if experts.shared_width:
+        shared = f"layers.{{}}.{experts.block}.{experts.shared_name}."
+        found += (dense_mlp if experts.gated else squared_mlp)(hidden, experts.shared_width, experts.layers, shared)
+    return (*found, *_latent_projections(hidden, experts))
+
+
+def _routed(hidden: int, experts: Experts) -> tuple[Weight, ...]:
+    inner = experts.latent or hidden
     module = "layers.{}.experts.0." if experts.beside_dense else f"layers.{{}}.{experts.block}.experts.0."
-    routed = [
+    return tuple(
         Weight(
             part="experts",
             name=module + name,
             rows=rows,
             columns=columns,
             split="rows" if name == "down_proj" else "columns",
-            layers=layers,
+            layers=experts.layers,
             experts=experts.number,
         )
         for width in (experts.width, experts.image_width)
@@ -87,23 +101,22 @@ def expert_weights(hidden: int, experts: Experts) -> tuple[Weight, ...]:
             ("up_proj", inner, width),
             ("down_proj", width, inner),
         )
-    ]
-    router = Weight(
+    )
+
+
+def _router(hidden: int, experts: Experts) -> tuple[Weight, ...]:
+    matrix = Weight(
         part="router",
         name="layers.{}.mlp.gate",
         rows=hidden,
         columns=experts.number * (2 if experts.image_width else 1),
-        layers=layers,
+        layers=experts.layers,
         element_bytes=experts.router_bytes,
     )
-    found = [*routed, router]
-    if experts.router_extra:
-        extra = table("router", "layers.{}.mlp.gate.extra", experts.router_extra, layers)
-        found.append(replace(extra, element_bytes=experts.extra_bytes))
-    if experts.shared_width:
-        shared = f"layers.{{}}.{experts.block}.{experts.shared_name}."
-        found += (dense_mlp if experts.gated else squared_mlp)(hidden, experts.shared_width, layers, shared)
-    return (*found, *_latent_projections(hidden, experts))
+    if not experts.router_extra:
+        return (matrix,)
+    extra = table("router", "layers.{}.mlp.gate.extra", experts.router_extra, experts.layers)
+    return matrix, replace(extra, element_bytes=experts.extra_bytes)
 
 
 def _latent_projections(hidden: int, experts: Experts) -> tuple[Weight, ...]:

@@ -91,7 +91,6 @@ FAMILIES: Final[Mapping[str, _Family]] = {
 _MOLMO_EXTRA_ROWS: Final = 128
 _BIASED_OUTPUTS: Final = frozenset({"llama", "granite", "cohere2", "cohere_compass_text", "moondream3_text"})
 _TWO_TABLES: Final = frozenset({"gemma3_text", "gemma3n_text", "gemma4_text"})
-_NO_EXPERTS: Final = Experts(number=0, visited=0, width=0, shared_width=0, layers=())
 
 
 def read_text(config: Mapping[str, Any], dtype_bytes: int, quantisation: Quantisation | None = None) -> TextShape:
@@ -103,20 +102,13 @@ def read_text(config: Mapping[str, Any], dtype_bytes: int, quantisation: Quantis
     text, model_type = find_text_config(config), text_model_type(config)
     family, heads = FAMILIES[model_type], _every_head(text)
     experts = read_experts(model_type, text)
-    mixture = experts or _NO_EXPERTS
     dense, layers = _dense_width(model_type, text, experts), int(text["num_hidden_layers"])
     tied = is_tied(config, text)
-    bias = family.bias or bool(text.get("attention_bias") or text.get("qkv_bias"))
-    weights = (
-        *_vocabulary(model_type, text, tied=tied),
-        *_attention(model_type, text, family, heads, bias=bias),
-        *_mlp(model_type, text, experts),
-        *_norms(model_type, text, family, experts, heads.width),
-    )
+    weights = (*_vocabulary(model_type, text, tied=tied), *_layers(model_type, text, heads, experts))
     return TextShape(
         layers=layers,
         hidden=int(text["hidden_size"]),
-        intermediate=max(dense, mixture.visited * mixture.width + mixture.shared_width),
+        intermediate=max(dense, experts.visited * experts.width + experts.shared_width),
         heads=heads.queries,
         kv_heads=heads.keys,
         head_dim=heads.width,
@@ -124,7 +116,7 @@ def read_text(config: Mapping[str, Any], dtype_bytes: int, quantisation: Quantis
         tied=tied,
         max_positions=_positions(text),
         kv_layers=read_kv_layers(config),
-        qkv_bias=bias,
+        qkv_bias=_has_bias(text, family),
         qk_norm=family.qk_norm,
         rotary_elements=_rotary_elements(model_type, text, heads.width),
         mrope="mrope_section" in rope(text),
@@ -132,10 +124,10 @@ def read_text(config: Mapping[str, Any], dtype_bytes: int, quantisation: Quantis
         weights=apply_quantisation(weights, quantisation),
         latent_attention=is_latent(text),
         dense_intermediate=dense,
-        expert_intermediate=mixture.width,
-        shared_intermediate=mixture.shared_width,
-        experts=mixture.number,
-        experts_per_token=mixture.visited,
+        expert_intermediate=experts.width,
+        shared_intermediate=experts.shared_width,
+        experts=experts.number,
+        experts_per_token=experts.visited,
         linear_heads=_linear_heads(model_type, text),
         per_layer_inputs=int(text.get("hidden_size_per_layer_input") or 0) * layers,
     )
@@ -199,14 +191,20 @@ def _pad(vocab: int) -> int:
     return -(-vocab // 64) * 64
 
 
-def _attention(
-    model_type: str,
-    text: Mapping[str, Any],
-    family: _Family,
-    heads: kinds.Heads,
-    *,
-    bias: bool,
-) -> tuple[Weight, ...]:
+def _layers(model_type: str, text: Mapping[str, Any], heads: kinds.Heads, experts: Experts) -> tuple[Weight, ...]:
+    family = FAMILIES[model_type]
+    return (
+        *_attention(model_type, text, family, heads),
+        *_mlp(model_type, text, experts),
+        *_norms(model_type, text, family, experts, heads.width),
+    )
+
+
+def _has_bias(text: Mapping[str, Any], family: _Family) -> bool:
+    return family.bias or bool(text.get("attention_bias") or text.get("qkv_bias"))
+
+
+def _attention(model_type: str, text: Mapping[str, Any], family: _Family, heads: kinds.Heads) -> tuple[Weight, ...]:
     every = tuple(range(int(text["num_hidden_layers"])))
     if is_latent(text):
         return kinds.latent(text, every)
@@ -225,7 +223,7 @@ def _attention(
         text,
         softmax,
         heads,
-        qkv_bias=bias,
+        qkv_bias=_has_bias(text, family),
         out_bias=bool(text.get("attention_bias")) and model_type in _BIASED_OUTPUTS,
         gated=family.gated and bool(text.get("attn_output_gate", True)),
         own_keys=tuple(i for i in softmax if i < len(every) - int(text.get("num_kv_shared_layers") or 0)),
@@ -260,8 +258,8 @@ def _gemma4_attention(
     return found
 
 
-def _dense_width(model_type: str, text: Mapping[str, Any], experts: Experts | None) -> int:
-    if experts and not experts.beside_dense and len(experts.layers) == int(text["num_hidden_layers"]):
+def _dense_width(model_type: str, text: Mapping[str, Any], experts: Experts) -> int:
+    if not experts.beside_dense and len(experts.layers) == int(text["num_hidden_layers"]):
         return 0
     if has_mixers(text) and "mlp" not in layer_kinds(model_type, text):
         return 0
@@ -283,11 +281,11 @@ def _widths(text: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(map(int, given)) if isinstance(given, list) else (int(given),) * int(text["num_hidden_layers"])
 
 
-def _mlp(model_type: str, text: Mapping[str, Any], experts: Experts | None) -> tuple[Weight, ...]:
+def _mlp(model_type: str, text: Mapping[str, Any], experts: Experts) -> tuple[Weight, ...]:
     if has_mixers(text):
-        return (*_squared_mlp(text), *(expert_weights(int(text["hidden_size"]), experts) if experts else ()))
+        return (*_squared_mlp(text), *expert_weights(int(text["hidden_size"]), experts))
     every, hidden = range(int(text["num_hidden_layers"])), int(text["hidden_size"])
-    sparse = () if experts is None or experts.beside_dense else experts.layers
+    sparse = () if experts.beside_dense else experts.layers
     dense = tuple(i for i in every if i not in sparse)
     width = _dense_width(model_type, text, experts)
     shared = int(text.get("num_kv_shared_layers") or 0) if text.get("use_double_wide_mlp") else 0
@@ -300,8 +298,7 @@ def _mlp(model_type: str, text: Mapping[str, Any], experts: Experts | None) -> t
         alike = tuple(i for i in dense if widths[i] == wide)
         biased = model_type == "moondream3_text"
         found += biased_mlp(hidden, wide, alike) if biased else dense_mlp(hidden, wide, alike, f"layers.{{}}.{block}.")
-    if experts:
-        found += expert_weights(hidden, experts)
+    found += expert_weights(hidden, experts)
     if model_type == "gemma3n_text":
         found += residual_streams(text)
     if model_type == "moondream3_text":
@@ -339,11 +336,11 @@ def _per_layer_inputs(text: Mapping[str, Any]) -> tuple[Weight, ...]:
 
 
 def _norms(
-    model_type: str, text: Mapping[str, Any], family: _Family, experts: Experts | None, head_dim: int
+    model_type: str, text: Mapping[str, Any], family: _Family, experts: Experts, head_dim: int
 ) -> tuple[Weight, ...]:
     hidden, every = int(text["hidden_size"]), tuple(range(int(text["num_hidden_layers"])))
     # Gemma-4 norms the dense MLP and the experts beside it apart.
-    count = family.norms + (3 if experts and experts.beside_dense else 0)
+    count = family.norms + (3 if experts.beside_dense else 0)
     found = [table("norms", "layers.{}.norms", count * hidden, every), table("norms", "norm", hidden)]
     if not family.qk_norm or is_latent(text):
         return tuple(found)

@@ -7,6 +7,7 @@ import pytest
 
 from tests.conformance.vectors import DATA
 from tools.generate_architectures import architectures_page
+from vlm_operator.sizing.shape import ARCHITECTURES, UNSIZED
 from vlm_operator.sizing.tokens import BUILDERS, TokenRefusal, bind_rule
 from vlm_operator.sizing.tokens.registry import UNCOUNTED, refuse_dropped
 from vlm_operator.sizing.tokens.uncounted import DROPPED, IMAGELESS, OTHER_NAMES, UNSERVABLE
@@ -94,7 +95,21 @@ def test_the_reference_names_every_architecture_once() -> None:
 
 def test_the_reference_says_what_caps_tokens() -> None:
     page = architectures_page()
-    assert "| `Qwen2VLForConditionalGeneration` | `native_grid` | `mm_processor_kwargs.max_pixels` |" in page
-    assert "| `DeepseekV4ForConditionalGeneration` | `row_ends` | `hf_overrides.vision_max_n_token` |" in page
-    assert "| `InternVLChatModel` | `tiles_internvl` | `hf_overrides.max_dynamic_patch` |" in page
-    assert "| `KimiK25ForConditionalGeneration` | `patch_limit` | no setting |" in page
+    assert "| `Qwen2VLForConditionalGeneration` | `native_grid` | `mm_processor_kwargs.max_pixels` | yes |" in page
+    assert (
+        "| `DeepseekV4ForConditionalGeneration` | `row_ends` | `hf_overrides.vision_max_n_token` | no: there is no rule"
+        in page
+    )
+    assert "| `InternVLChatModel` | `tiles_internvl` | `hf_overrides.max_dynamic_patch` | yes |" in page
+    assert "| `KimiK25ForConditionalGeneration` | `patch_limit` | no setting | yes |" in page
+
+
+def test_the_reference_says_what_is_sized() -> None:
+    rows = [line.split(" | ") for line in architectures_page().splitlines() if line.startswith("| `")]
+    sized = {row[0].strip("| `"): row[3].removesuffix(" |") for row in rows if len(row) == 4}
+    assert sized.keys() == BUILDERS.keys()
+    assert {name for name, words in sized.items() if words == "yes"} == ARCHITECTURES.keys()
+    assert sized["MllamaForConditionalGeneration"] == "no: the engine dropped it"
+    assert sized["ColPaliForRetrieval"] == f"no: {UNSIZED['ColPaliForRetrieval']}"
+    assert "`qwen3_vl_moe_text`" in architectures_page()
+    assert "`compressed-tensors`" in architectures_page()

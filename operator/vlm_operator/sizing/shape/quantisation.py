@@ -27,9 +27,9 @@ def read_quantisation(config: Mapping[str, Any]) -> Quantisation | ShapeRefusal 
     if not isinstance(found, Mapping):
         return _refuse(str(found), "its quantization_config is no mapping")
     method = str(found.get("quant_method", "unknown")).lower().replace("_", "-")
-    reader = _READERS.get(method)
+    reader = READERS.get(method)
     if reader is None:
-        return _refuse(method, f"known are {', '.join(sorted(_READERS))}")
+        return _refuse(method, f"known are {', '.join(sorted(READERS))}")
     try:
         return reader(found)
     except KeyError as error:
@@ -269,7 +269,7 @@ _FP4_GROUPS: Final = frozenset({(4, 16), (4, 32)})
 _SKIPPED: Final = "-:"
 _INT32: Final = 32
 _BYTE: Final = 8
-_READERS: Final = {
+READERS: Final = {
     "fp8": _read_fp8,
     "awq": _read_awq,
     "gptq": _read_gptq,
@@ -277,3 +277,4 @@ _READERS: Final = {
     "modelopt": _read_modelopt,
     "modelopt-fp4": _read_modelopt,
 }
+"""Methods whose storage is known, as ``quant_method`` names them."""

@@ -13,6 +13,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchema
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, PydanticCustomError
 
+from vlm_operator.api.descriptions import field_descriptions
+
 BROKEN_RULES: Final = "broken_rules"
 """Type of the pydantic error that carries every broken rule of one object in its context, under ``rules``."""
 
@@ -55,7 +57,6 @@ class ApiModel(BaseModel):
         extra="forbid",
         alias_generator=to_camel,
         populate_by_name=True,
-        use_attribute_docstrings=True,
     )
 
     rules: ClassVar[tuple[Rule, ...]] = ()
@@ -73,8 +74,10 @@ class ApiModel(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler, /) -> dict[str, Any]:
-        """Return the JSON schema with the rules as ``x-kubernetes-validations``."""
+        """Return the JSON schema with the words about each field and the rules as ``x-kubernetes-validations``."""
         schema = handler.resolve_ref_schema(handler(core_schema))
+        for name, words in field_descriptions(cls).items():
+            schema["properties"][name]["description"] = words
         if cls.rules:
             schema["x-kubernetes-validations"] = [rule.as_validation() for rule in cls.rules]
         return schema

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from pydantic_core import ErrorDetails
 
 from vlm_operator.api.base import BROKEN_RULES
+from vlm_operator.api.descriptions import field_descriptions
 from vlm_operator.errors import Problem
 
 Location = Sequence[int | str]
@@ -104,9 +105,9 @@ def _description(model: type[BaseModel], location: Location) -> str:
     """Return the description of the nearest field on the way to ``location`` that has one."""
     names = [index for index, step in enumerate(location) if isinstance(step, str)]
     for index in reversed(names):
-        field = _fields(model_at(model, location[:index])).get(str(location[index]))
-        if field and field.description:
-            return " ".join(field.description.split())
+        words = field_descriptions(model_at(model, location[:index])).get(str(location[index]))
+        if words:
+            return words
     return "see kubectl explain"
 
 

@@ -6,6 +6,7 @@ code; never a traceback.
 """
 
 import argparse
+import gc
 import importlib
 import os
 import sys
@@ -44,6 +45,19 @@ examples:
   vlmctl tokens --model Qwen/Qwen2.5-VL-7B-Instruct --images scans/ --over-cap
   vlmctl memory --model Qwen/Qwen2.5-VL-7B-Instruct --gpu l4 --max-model-len 8192
 """
+
+
+def run() -> NoReturn:
+    """Be the process ``vlmctl``, which ends with its answer.
+
+    No command leaves reference cycles that are worth looking for: Python's search for them, while modules load and once
+    more at the end, would take a seventh of the time of a short answer.
+    """
+    gc.disable()
+    try:
+        sys.exit(main())
+    finally:
+        gc.freeze()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -242,4 +256,4 @@ def _drop_stdout() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()

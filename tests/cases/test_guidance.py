@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.cases.situations import declare, flags_of, gpu_of, pictures, plan
 from vlm_operator.errors import InputError
 from vlm_operator.planning import catalogue_inventory, plan_deployment
-from vlm_operator.sizing.inventory import Inventory, NodeShape
+from vlm_operator.sizing.inventory import Inventory, NodeShape, Resources
 from vlm_operator.sizing.plan import NoFit, Plan
 
 QWEN_7B = "Qwen/Qwen2.5-VL-7B-Instruct"
@@ -86,7 +86,7 @@ def test_the_kv_cache_keeps_a_fifth_beyond_the_declared_peak(
 
 def test_a_smaller_reserve_is_taken_only_where_nothing_else_fits_and_is_said() -> None:
     def one_card(running: int, cards: int) -> Plan | NoFit:
-        node = NodeShape(gpu=gpu_of("l4"), gpus_per_node=cards, nodes=1, free_by_node=(cards,))
+        node = NodeShape(gpu=gpu_of("l4"), gpus_per_node=cards, free_by_node=(Resources(gpus=cards),))
         resource = declare(QWEN_7B, pictures((1024, 1024)), running=running, accelerators={"maxPerReplica": 1})
         return plan_deployment(resource.spec, Inventory(shapes=(node,)), simulate=False, suggest=False)
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.cases import situations
 from tests.cases.situations import declare, gpu_of, pictures, plan, serve, shape_of
 from vlm_operator.catalogue.load import model_ids
-from vlm_operator.sizing.inventory import Inventory, NodeShape
+from vlm_operator.sizing.inventory import Inventory, NodeShape, Resources
 from vlm_operator.sizing.launch import LaunchFlags, LaunchRefusal
 from vlm_operator.sizing.legality import check_encoder_mode, check_tensor_parallel
 from vlm_operator.sizing.plan import NoFit, Plan
@@ -32,7 +32,7 @@ def legal(shape: ModelShape, *, expert_parallel: bool = False) -> list[int]:
 
 def test_28_heads_on_a_node_of_8_gpus_are_replicas_and_never_tensor_parallel_size_8() -> None:
     """vllm-project/vllm#11797, THU-KEG/AdaptThink#1: 28 heads are divided by 1, 2, 4 and 7 alone."""
-    node = NodeShape(gpu=gpu_of("l40s"), gpus_per_node=8, nodes=1, free_by_node=(8,))
+    node = NodeShape(gpu=gpu_of("l40s"), gpus_per_node=8, free_by_node=(Resources(gpus=8),))
     resource = declare(QWEN_7B, pictures((1024, 768)), workload={"traffic": {"requestsPerMinute": 900}})
     verdict = plan(resource, Inventory(shapes=(node,), source="file"))
     assert isinstance(verdict, Plan)
@@ -50,7 +50,7 @@ def test_28_heads_on_a_node_of_8_gpus_are_replicas_and_never_tensor_parallel_siz
 @given(model=st.sampled_from(model_ids()), free=st.integers(1, 16))
 def test_whatever_number_of_gpus_is_free_the_size_divides_the_heads(model: str, free: int) -> None:
     """gpustack/gpustack#2259: three free GPUs became tensor parallel size 3 for gemma-3-27b-it."""
-    node = NodeShape(gpu=gpu_of("h200-sxm"), gpus_per_node=free, nodes=1, free_by_node=(free,))
+    node = NodeShape(gpu=gpu_of("h200-sxm"), gpus_per_node=free, free_by_node=(Resources(gpus=free),))
     verdict = plan(declare(model, pictures((640, 480))), Inventory(shapes=(node,), source="file"))
     if isinstance(verdict, Plan):
         size = verdict.flags.tensor_parallel_size
@@ -62,7 +62,7 @@ def test_whatever_number_of_gpus_is_free_the_size_divides_the_heads(model: str, 
 
 def test_three_free_gpus_give_two_or_a_refusal_and_never_three() -> None:
     """The same report: the 27B does not fit one card of 48 GB."""
-    node = NodeShape(gpu=gpu_of("l40s"), gpus_per_node=3, nodes=1, free_by_node=(3,))
+    node = NodeShape(gpu=gpu_of("l40s"), gpus_per_node=3, free_by_node=(Resources(gpus=3),))
     verdict = plan(
         declare(
             "google/gemma-3-27b-it",

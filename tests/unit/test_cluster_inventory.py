@@ -7,9 +7,9 @@ import pytest
 
 from tests.support import nodes
 from vlm_operator.catalogue.load import find_gpu
-from vlm_operator.cluster.inventory import build_inventory, free_blocks, take_snapshot
+from vlm_operator.cluster.inventory import build_inventory, idle_nodes, take_snapshot
 from vlm_operator.cluster.placement import placement_of
-from vlm_operator.sizing.inventory import kind_from_card
+from vlm_operator.sizing.inventory import NodeShape, Resources, kind_from_card
 from vlm_operator.units import GIB, MIB
 
 OWNER = ("documents", "invoices")
@@ -21,32 +21,75 @@ def ready(node: dict[str, Any], **labels: str) -> dict[str, Any]:
     return node
 
 
-def pod(node: str, gpus: int, owner: tuple[str, str] | None = None) -> dict[str, Any]:
+def pod(
+    node: str, gpus: int, owner: tuple[str, str] | None = None, asked: dict[str, str] | None = None
+) -> dict[str, Any]:
     labels = {"app.kubernetes.io/managed-by": "vlm-operator", "app.kubernetes.io/instance": owner[1]} if owner else {}
+    resources = {"limits": {"nvidia.com/gpu": str(gpus)}, "requests": asked or {}}
     return {
         "metadata": {"name": "pod", "namespace": owner[0] if owner else "other", "labels": labels},
-        "spec": {
-            "nodeName": node,
-            "containers": [{"name": "engine", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}],
-        },
+        "spec": {"nodeName": node, "containers": [{"name": "engine", "resources": resources}]},
     }
+
+
+def daemon(node: str, kind: str = "DaemonSet", **asked: str) -> dict[str, Any]:
+    found = pod(node, 0, asked=asked)
+    found["metadata"]["ownerReferences"] = [{"kind": kind, "name": "exporter"}]
+    return found
+
+
+def free_gpus(shape: NodeShape) -> tuple[int, ...]:
+    return tuple(node.gpus for node in shape.free_by_node or ())
 
 
 def test_a_node_is_a_shape_with_its_gpus_and_its_host() -> None:
     snapshot = take_snapshot([ready(nodes.gpu_node(nodes.H100_X8))], [])
     (shape,) = build_inventory(snapshot, OWNER).shapes
-    assert (shape.gpu.id, shape.gpus_per_node, shape.nodes, shape.free_by_node) == ("h100-80gb-sxm", 8, 1, (8,))
-    assert shape.cpu_cores == 191
-    assert shape.host_memory_bytes == int(2048 * 1024 * 0.95) * MIB
+    whole = Resources(gpus=8, cpu_cores=191, memory_bytes=int(2048 * 1024 * 0.95) * MIB)
+    assert (shape.gpu.id, shape.gpus_per_node) == ("h100-80gb-sxm", 8)
+    assert shape.nodes == shape.free_by_node == (whole,)
 
 
 def test_pods_of_others_hold_gpus_and_pods_of_the_owner_do_not() -> None:
     node = ready(nodes.gpu_node(nodes.H100_X8, name="a"))
-    pods = [pod("a", 2), pod("a", 1, ("documents", "receipts")), pod("a", 4, OWNER), pod("", 8)]
-    snapshot = take_snapshot([node], pods)
+    host = {"cpu": "10", "memory": "64Gi"}
+    receipts, ours = pod("a", 1, ("documents", "receipts"), host), pod("a", 4, OWNER, host)
+    elsewhere = [pod("", 8, asked=host), pod("cpu", 0, asked=host)]
+    snapshot = take_snapshot([node], [pod("a", 2, asked={"cpu": "500m"}), receipts, ours, *elsewhere])
     (shape,) = build_inventory(snapshot, OWNER).shapes
-    assert shape.free_by_node == (5,)
-    assert free_blocks(snapshot) == {"NVIDIA-H100-80GB-HBM3": 1}
+    every = int(2048 * 1024 * 0.95) * MIB
+    assert shape.free_by_node == (Resources(gpus=5, cpu_cores=180, memory_bytes=every - 64 * GIB),)
+    nobodys = Resources(gpus=1, cpu_cores=170, memory_bytes=every - 128 * GIB)
+    assert idle_nodes(snapshot) == {"NVIDIA-H100-80GB-HBM3": (nobodys,)}
+
+
+def test_pods_without_gpus_hold_cores_and_memory_too() -> None:
+    node = ready(nodes.gpu_node(nodes.L40S_X4, name="a"))
+    other = pod("a", 0, asked={"cpu": "40", "memory": "300Gi"})
+    (shape,) = build_inventory(take_snapshot([node], [other]), OWNER).shapes
+    (free,) = shape.free_by_node or ()
+    assert (free.gpus, free.cpu_cores) == (4, 7)
+    assert shape.room_for(Resources(gpus=1)) == 4
+    assert shape.room_for(Resources(gpus=1, cpu_cores=5)) == 1
+    assert shape.room_for(Resources(gpus=1, memory_bytes=30 * GIB)) == 2
+    assert shape.can_hold(Resources(gpus=4, cpu_cores=40))
+
+
+@pytest.mark.parametrize("kind", ["DaemonSet", "Node"])
+def test_what_daemons_and_static_pods_take_is_none_of_what_the_node_offers(kind: str) -> None:
+    node = ready(nodes.gpu_node(nodes.L4_X1, name="a"))
+    pods = [daemon("a", kind, cpu="250m", memory="1Gi"), daemon("a", kind, cpu="850m"), pod("a", 0, asked={"cpu": "1"})]
+    (shape,) = build_inventory(take_snapshot([node], pods), OWNER).shapes
+    memory = int(32 * 1024 * 0.95) * MIB - GIB
+    assert shape.nodes == (Resources(gpus=1, cpu_cores=5, memory_bytes=memory),)  # 7 - 1.1
+    assert shape.free_by_node == (Resources(gpus=1, cpu_cores=4, memory_bytes=memory),)
+
+
+def test_a_node_that_promised_more_than_it_has_now_has_nothing_left() -> None:
+    node = ready(nodes.gpu_node(nodes.L4_X1, name="a"))
+    greedy = pod("a", 2, asked={"cpu": "20", "memory": "1Ti"})
+    (shape,) = build_inventory(take_snapshot([node], [greedy]), OWNER).shapes
+    assert shape.free_by_node == (Resources(gpus=0, cpu_cores=0, memory_bytes=0),)
 
 
 def test_init_containers_count_where_they_ask_for_more() -> None:
@@ -54,13 +97,13 @@ def test_init_containers_count_where_they_ask_for_more() -> None:
     one["spec"]["initContainers"] = [{"name": "warm", "resources": {"requests": {"nvidia.com/gpu": "3"}}}]
     snapshot = take_snapshot([ready(nodes.gpu_node(nodes.H100_X8, name="a"))], [one])
     (shape,) = build_inventory(snapshot, OWNER).shapes
-    assert shape.free_by_node == (5,)
+    assert free_gpus(shape) == (5,)
 
 
 def test_alike_nodes_are_one_shape() -> None:
     pair = [ready(nodes.gpu_node(nodes.L40S_X4, name=name)) for name in ("b", "a")]
     (shape,) = build_inventory(take_snapshot(pair, [pod("a", 3)]), OWNER).shapes
-    assert (shape.nodes, shape.gpus_per_node, shape.free_by_node) == (2, 4, (1, 4))
+    assert (len(shape.nodes), shape.gpus_per_node, free_gpus(shape)) == (1, 4, (1, 4))
 
 
 def test_the_order_of_nodes_changes_nothing() -> None:
@@ -83,33 +126,51 @@ def test_pods_ask_for_a_product_so_the_least_memory_that_a_node_has_of_it_counts
     whole = ready(nodes.gpu_node(nodes.H100_X8, "whole"))
     cut = ready(nodes.gpu_node(nodes.H100_X8, "cut"), **{"nvidia.com/gpu.memory": "40000", "pool": "odd"})
     (shape,) = build_inventory(take_snapshot([whole, cut], []), OWNER).shapes
-    assert (shape.gpu.driver_memory_bytes, shape.free_by_node) == (40000 * MIB, (8, 8))
+    assert (shape.gpu.driver_memory_bytes, free_gpus(shape)) == (40000 * MIB, (8, 8))
     cut["spec"]["unschedulable"] = True  # it may come back
     (shape,) = build_inventory(take_snapshot([whole, cut], []), OWNER).shapes
-    assert (shape.gpu.driver_memory_bytes, shape.free_by_node) == (40000 * MIB, (8,))
+    assert (shape.gpu.driver_memory_bytes, free_gpus(shape)) == (40000 * MIB, (8,))
     whole["metadata"]["labels"]["pool"] = "usual"
     never = placement_of({"spec": {"podTemplate": {"nodeSelector": {"pool": "usual"}}}})
     (shape,) = build_inventory(take_snapshot([whole, cut], []), OWNER, never).shapes
     assert shape.gpu.driver_memory_bytes > 80000 * MIB
 
 
-def test_free_gpus_of_other_node_sizes_count_where_the_host_is_no_smaller() -> None:
+def test_nodes_of_every_size_count_for_the_pods_that_they_hold() -> None:
     half = replace(nodes.H100_X8, gpus=4, cores=96, memory_gib=1024)
     odd = replace(nodes.H100_X8, gpus=2, cores=400, memory_gib=64)
     some = [ready(nodes.gpu_node(shape, name)) for name, shape in (("a", nodes.H100_X8), ("b", half), ("c", odd))]
-    shapes = build_inventory(take_snapshot(some, [pod("a", 3)]), OWNER).shapes
-    assert [(shape.gpus_per_node, shape.cpu_cores, shape.free_by_node) for shape in shapes] == [
-        (2, 399, (2,)),
-        (4, 95, (4, 5)),
-        (8, 191, (5,)),
-    ]
+    (shape,) = build_inventory(take_snapshot(some, [pod("a", 3)]), OWNER).shapes
+    assert (shape.gpus_per_node, free_gpus(shape)) == (8, (2, 4, 5))
+    assert shape.room_for(Resources(gpus=2, cpu_cores=12, memory_bytes=32 * GIB)) == 5
+    assert shape.room_for(Resources(gpus=2, cpu_cores=12, memory_bytes=61 * GIB)) == 4  # the odd one has 60.8 GiB
+    assert shape.room_for(Resources(gpus=2, cpu_cores=48, memory_bytes=32 * GIB)) == 4  # 2 × 48 > 95
+
+
+@pytest.mark.parametrize(
+    ("gpus", "least", "cores"),
+    [
+        (1, 5, 11),  # of 48 cores for 4 GPUs
+        (2, 6, 23),
+        (4, 8, 47),
+        (8, 12, 191),  # no other node holds 8
+        (1, 12, 23),  # of the larger nodes, since the share of the smaller ones is less than the least
+        (1, 30, 30),  # the least, where no share is enough
+    ],
+)
+def test_the_cores_that_go_with_gpus_are_the_smallest_share_that_is_enough(gpus: int, least: int, cores: int) -> None:
+    small = replace(nodes.H100_X8, gpus=4, cores=48, memory_gib=384)
+    some = [ready(nodes.gpu_node(shape, name)) for name, shape in (("a", nodes.H100_X8), ("b", small))]
+    (shape,) = build_inventory(take_snapshot(some, []), OWNER).shapes
+    assert shape.fair_cores(gpus, least) == cores
 
 
 def test_mig_instances_count_one_by_one_on_nodes_of_every_size() -> None:
     product = "NVIDIA-A100-SXM4-80GB-MIG-3g.40gb"
     some = [sliced(product, "40192", count, name) for name, count in (("a", 16), ("b", 2))]
     (shape,) = build_inventory(take_snapshot(some, [pod("a", 5), pod("b", 1)]), OWNER).shapes
-    assert (shape.gpus_per_node, shape.nodes, shape.room_for(1), shape.room_for(2)) == (1, 18, 12, 0)
+    assert (shape.gpus_per_node, shape.room_for(Resources(gpus=1))) == (1, 12)
+    assert shape.fair_cores(1, 1) == 11  # 191 cores for 16 instances
 
 
 @pytest.mark.parametrize(
@@ -166,7 +227,7 @@ def test_equal_mig_instances_are_gpus_of_their_own_size_that_serve_one_replica_e
     node = sliced("NVIDIA-A100-SXM4-80GB-MIG-3g.40gb", "40192", 16)
     (shape,) = build_inventory(take_snapshot([node], [pod("cut", 5)]), OWNER).shapes
     gpu = shape.gpu
-    assert (shape.gpus_per_node, shape.nodes, shape.room_for(1)) == (1, 16, 11)
+    assert (shape.gpus_per_node, shape.room_for(Resources(gpus=1))) == (1, 11)
     assert (gpu.id, gpu.product) == ("a100-80gb-sxm-mig-3g.40gb", "NVIDIA-A100-SXM4-80GB-MIG-3g.40gb")
     assert (gpu.driver_memory_bytes, gpu.engine_memory_certainty) == (40192 * MIB, "estimated")
     assert 0.97 < gpu.engine_memory_bytes / gpu.driver_memory_bytes < 1
@@ -266,7 +327,7 @@ def test_a_taint_is_no_obstacle_to_who_tolerates_it(toleration: dict[str, str], 
     snapshot = take_snapshot([ready(nodes.gpu_node(nodes.H100_X8, taints=[taint]))], [])
     placement = placement_of({"spec": {"podTemplate": {"tolerations": [toleration]}}})
     assert bool(build_inventory(snapshot, OWNER, placement).shapes) == fits
-    assert bool(free_blocks(snapshot, placement)) == fits
+    assert bool(idle_nodes(snapshot, placement)) == fits
 
 
 def test_a_node_selector_leaves_other_nodes_out() -> None:

@@ -12,7 +12,7 @@ from vlm_operator.controller.decide import Decision, decide
 from vlm_operator.controller.settings import LOG_LEVEL, NAMESPACES, WORKERS, read_options
 from vlm_operator.errors import InputError, Problem
 from vlm_operator.render.names import PLAN_DIGEST_ANNOTATION, SPEC_DIGEST_ANNOTATION
-from vlm_operator.sizing.inventory import Inventory
+from vlm_operator.sizing.inventory import Inventory, Resources
 from vlm_operator.sizing.plan import NoFit, Plan
 
 
@@ -23,7 +23,7 @@ def inventory(*shapes: nodes.Shape, free: int | None = None) -> Inventory:
     found = build_inventory(take_snapshot(some, []), ("documents", "invoices"))
     if free is None:
         return found
-    return replace(found, shapes=tuple(replace(shape, free_by_node=(free,)) for shape in found.shapes))
+    return replace(found, shapes=tuple(replace(shape, free_by_node=(Resources(gpus=free),)) for shape in found.shapes))
 
 
 def deployment_of(decision: Decision) -> dict[str, Any]:
@@ -88,11 +88,15 @@ def test_the_strategy_follows_free_gpus_when_a_rollout_starts_and_not_afterwards
 ) -> None:
     changed = make_document(scaling={"minReplicas": 3})
     product = "NVIDIA-H100-80GB-HBM3"
-    crowded = deployment_of(decide(changed, inventory(nodes.H100_X8), running, {product: 0}))
-    roomy = deployment_of(decide(changed, inventory(nodes.H100_X8), running, {product: 8}))
-    assert crowded["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
-    assert roomy["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
-    assert deployment_of(decide(changed, inventory(nodes.H100_X8), roomy, {product: 0})) == roomy
+    crowded = deployment_of(decide(changed, inventory(nodes.H100_X8), running, {product: (Resources(gpus=0),)}))
+    roomy = deployment_of(decide(changed, inventory(nodes.H100_X8), running, {product: (Resources(gpus=8),)}))
+    slow = {product: (Resources(gpus=8, cpu_cores=4),)}
+    waiting = deployment_of(decide(changed, inventory(nodes.H100_X8), running, slow))
+    strategies = [made["spec"]["strategy"]["rollingUpdate"] for made in (crowded, roomy, waiting)]
+    without = {"maxSurge": 0, "maxUnavailable": 3}  # two more than run: one of them may go at a time
+    assert strategies == [without, {"maxSurge": 1, "maxUnavailable": 0}, without]
+    assert deployment_of(decide(changed, inventory(nodes.H100_X8), roomy, slow)) == roomy
+    assert deployment_of(decide(changed, inventory(nodes.H100_X8), crowded, {})) == crowded
 
 
 def test_a_spec_that_cannot_be_read_is_a_problem() -> None:

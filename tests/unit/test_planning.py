@@ -7,7 +7,7 @@ import pytest
 from vlm_operator.api.validate import parse_resource
 from vlm_operator.errors import InputError
 from vlm_operator.planning import catalogue_inventory, plan_deployment
-from vlm_operator.sizing.inventory import Inventory, NodeShape
+from vlm_operator.sizing.inventory import Inventory, Resources, node_shape
 from vlm_operator.sizing.plan import NoFit, Plan
 from vlm_operator.units import GIB
 
@@ -151,10 +151,11 @@ def test_objectives_that_are_too_fast_are_refused_with_what_is_possible() -> Non
     assert any("objectives" in str(suggestion) for suggestion in verdict.suggestions)
 
 
-def cluster_of(gpu: str, free_by_node: tuple[int, ...], **host: int) -> Inventory:
+def cluster_of(gpu: str, free_gpus: tuple[int, ...], **host: int) -> Inventory:
+    """Return nodes of 8 GPUs and ``host``, of which so many GPUs are free and all of ``host``."""
     kind = next(shape.gpu for shape in catalogue_inventory().shapes if shape.gpu.product == gpu)
-    shape = NodeShape(gpu=kind, gpus_per_node=8, nodes=len(free_by_node), free_by_node=free_by_node, **host)
-    return Inventory(shapes=(shape,), source="cluster")
+    free = [Resources(gpus=gpus, **host) for gpus in free_gpus]
+    return Inventory(shapes=(node_shape(kind, [Resources(gpus=8, **host)], free),), source="cluster")
 
 
 def plan_in(inventory: Inventory, spec: dict[str, Any]) -> Plan | NoFit:
@@ -171,9 +172,33 @@ def test_a_replica_is_never_spread_over_two_nodes() -> None:
 
 
 def test_a_pod_that_no_node_can_hold_is_not_planned() -> None:
-    small = plan_in(cluster_of(H100, (8,), host_memory_bytes=8 * GIB), make_spec(QWEN_7B))
+    small = plan_in(cluster_of(H100, (8,), memory_bytes=8 * GIB), make_spec(QWEN_7B))
     assert isinstance(small, NoFit)
     assert "HostTooSmall" in dict(small.by_reason)
+    assert "of host memory; the nearest node offers 8.0 GiB of host memory to pods; take larger" in small.message
+    slow = plan_in(cluster_of(H100, (8,), cpu_cores=4), make_spec(QWEN_7B))
+    assert isinstance(slow, NoFit)
+    assert "a pod needs 5 CPU cores; the nearest node offers 4 CPU cores" in slow.message
+
+
+def test_replicas_that_share_a_node_share_its_cores() -> None:
+    """Eight GPUs and 40 cores: each of eight replicas has the least that it needs, and a single one no more."""
+    node = cluster_of(H100, (8,), cpu_cores=40)
+    for replicas in (1, 8):
+        scaling = {"minReplicas": replicas}
+        verdict = plan_in(node, make_spec(QWEN_7B, scaling=scaling, accelerators={"maxPerReplica": 1}))
+        assert isinstance(verdict, Plan)
+        assert (verdict.replicas, verdict.host.cpu_cores) == (replicas, 5)
+
+
+def test_replicas_beyond_the_cores_of_a_node_are_not_planned() -> None:
+    """Eight GPUs and 32 cores: a pod takes 5 at least, so GPUs are left over that nothing can feed."""
+    node, limits = cluster_of(H100, (8,), cpu_cores=32), {"maxPerReplica": 1}
+    assert isinstance(plan_in(node, make_spec(QWEN_7B, scaling={"minReplicas": 6}, accelerators=limits)), Plan)
+    verdict = plan_in(node, make_spec(QWEN_7B, scaling={"minReplicas": 7}, accelerators=limits))
+    assert isinstance(verdict, NoFit)
+    words = "7 replicas are needed of 5 CPU cores each; nodes have 32 CPU cores free beside free GPUs, room for 6 where"
+    assert words in verdict.message
 
 
 def test_the_catalogue_is_planned_with_where_the_object_asks_for_it() -> None:

@@ -13,7 +13,7 @@ from vlm_operator.api.validate import parse_resource
 from vlm_operator.cli import live
 from vlm_operator.cli.inventory_file import parse_inventory
 from vlm_operator.cli.main import main
-from vlm_operator.cluster.inventory import build_inventory, free_blocks, take_snapshot
+from vlm_operator.cluster.inventory import build_inventory, idle_nodes, take_snapshot
 from vlm_operator.cluster.placement import placement_of
 from vlm_operator.controller.decide import Decision, decide
 from vlm_operator.planning import catalogue_inventory, plan_deployment
@@ -83,7 +83,7 @@ def test_without_regions_the_label_is_no_matter() -> None:
 
 def test_gpus_of_other_regions_make_no_room_for_a_rollout() -> None:
     snapshot = take_snapshot([node(nodes.H100_X8, FRANKFURT), unlabelled(nodes.L4_X1, "rack")], [])
-    assert free_blocks(snapshot, placement_of(asking_for("eu-west-1"))) == {}
+    assert idle_nodes(snapshot, placement_of(asking_for("eu-west-1"))) == {}
 
 
 def test_the_pods_have_an_affinity_for_the_regions() -> None:

@@ -21,10 +21,12 @@ NAMES = ["invoices", "vllm", "vllm-port", "serve-vllm", "serve-serve-vllm", "vll
 
 
 def render(
-    name: str = "invoices", plan: Plan | None = None, *, surge: bool = False, **spec: Any
+    name: str = "invoices", plan: Plan | None = None, *, max_unavailable: int = 1, **spec: Any
 ) -> dict[str, dict[str, Any]]:
     resource = make_resource(name, **spec)
-    made = render_manifests(resource, plan or make_plan(), spec_digest="5bec", plan_digest="91a4", surge=surge)
+    made = render_manifests(
+        resource, plan or make_plan(), spec_digest="5bec", plan_digest="91a4", max_unavailable=max_unavailable
+    )
     kinds = [manifest["kind"] for manifest in made]
     assert len(kinds) == len(set(kinds))
     return {manifest["kind"]: manifest for manifest in made}
@@ -142,10 +144,10 @@ def test_labels_of_the_resource_are_not_copied() -> None:
     assert "annotations" not in pod()["metadata"]
 
 
-@pytest.mark.parametrize(("surge", "expected"), [(False, (0, 1)), (True, (1, 0))])
-def test_a_rollout_waits_for_more_gpus_only_where_they_are_free(*, surge: bool, expected: tuple[int, int]) -> None:
-    rolling = render(surge=surge)["Deployment"]["spec"]["strategy"]["rollingUpdate"]
-    assert (rolling["maxSurge"], rolling["maxUnavailable"]) == expected
+@pytest.mark.parametrize(("missing", "surge"), [(0, 1), (1, 0), (3, 0)])
+def test_a_pod_more_is_started_only_where_none_may_be_missing(missing: int, surge: int) -> None:
+    rolling = render(max_unavailable=missing)["Deployment"]["spec"]["strategy"]["rollingUpdate"]
+    assert (rolling["maxSurge"], rolling["maxUnavailable"]) == (surge, missing)
 
 
 def test_suspending_takes_the_replicas_and_changes_nothing_of_the_pods() -> None:

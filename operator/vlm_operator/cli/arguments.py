@@ -12,9 +12,11 @@ which GPUs may be used:
   catalogue  whatever the catalogue knows, as many as wanted (default)
   cluster    the GPU nodes of the cluster that kubectl would speak to
   FILE       a YAML list, such as
-               - {gpu: NVIDIA-L40S, gpusPerNode: 4, nodes: 2, hourlyCents: 86}
+               - {gpu: NVIDIA-L40S, gpusPerNode: 4, cpuCores: 47, memoryGiB: 364,
+                  nodes: 2, hourlyCents: 86}
              gpu: a node label (nvidia.com/gpu.product) or a catalogue id
-             (vlmctl catalogue gpus); nodes and hourlyCents (per GPU) may be left out"""
+             (vlmctl catalogue gpus); cpuCores and memoryGiB: what one node has for pods;
+             only gpu and gpusPerNode are required; hourlyCents is the price of one GPU"""
 
 MODEL_DIR_HELP = """\
 a folder with the model's own config.json and preprocessor_config.json, instead of its

@@ -1,8 +1,9 @@
 """``--inventory``: the catalogue, the cluster, or a YAML list of node shapes -> Inventory."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import yaml
 
@@ -11,9 +12,20 @@ from vlm_operator.catalogue.load import find_gpu
 from vlm_operator.cli.inputs import SourcedInputError, display_name, read_text
 from vlm_operator.errors import CatalogueError, InputError, Problem
 from vlm_operator.planning import catalogue_inventory
-from vlm_operator.sizing.inventory import GpuKind, GpuRefusal, Inventory, NodeShape, kind_from_label, node_shape
+from vlm_operator.sizing.inventory import (
+    GpuKind,
+    GpuRefusal,
+    Inventory,
+    NodeShape,
+    Resources,
+    kind_from_label,
+    node_shape,
+)
+from vlm_operator.units import GIB
 
-_FIELDS = {"gpu", "gpusPerNode", "nodes", "hourlyCents"}
+_COUNTS: Final = {"gpusPerNode": True, "nodes": False, "cpuCores": False, "memoryGiB": False}
+"""Fields that hold a whole number, and whether they are required."""
+_FIELDS: Final = ("gpu", *_COUNTS, "hourlyCents")
 _EXAMPLE = "- {gpu: NVIDIA-L40S, gpusPerNode: 4, nodes: 2}"
 
 
@@ -54,30 +66,30 @@ def parse_inventory(text: str, source: str) -> Inventory:
         message = f"an inventory is a YAML list of node shapes, such as {_EXAMPLE}"
         raise _wrong(source, [Problem(path="", message=message)])
     kinds = {shape.gpu.id: shape.gpu for shape in catalogue_inventory().shapes}
-    shapes: list[NodeShape] = []
+    found: list[tuple[GpuKind, dict[str, Any]]] = []
     problems: list[Problem] = []
     for index, entry in enumerate(entries):
-        found = _problems_of(entry, f"[{index}]")
-        kind = None if found else _find_kind(entry["gpu"], kinds, f"[{index}].gpu", found)
-        problems.extend(found)
+        wrong = _problems_of(entry, f"[{index}]")
+        kind = None if wrong else _find_kind(entry["gpu"], kinds, f"[{index}].gpu", wrong)
+        problems.extend(wrong)
         if kind is not None:
-            shapes.append(_shape(entry, kind))
+            found.append((_priced(kind, entry), entry))
     if problems:
         raise _wrong(source, problems)
-    return Inventory(shapes=tuple(shapes), source="file")
+    return Inventory(shapes=tuple(_shapes(found)), source="file")
 
 
 def _problems_of(entry: Any, path: str) -> list[Problem]:
     if not isinstance(entry, dict):
         return [Problem(path=path, message=f"a node shape is a mapping, such as {_EXAMPLE}")]
     problems = [
-        Problem(path=f"{path}.{key}", message="not a field; there are gpu, gpusPerNode, nodes, hourlyCents")
+        Problem(path=f"{path}.{key}", message=f"not a field; there are {', '.join(_FIELDS)}")
         for key in entry
         if key not in _FIELDS
     ]
     if not isinstance(entry.get("gpu"), str):
         problems.append(Problem(path=f"{path}.gpu", message="required: a node label or a catalogue id"))
-    for key, required in (("gpusPerNode", True), ("nodes", False)):
+    for key, required in _COUNTS.items():
         if (required or key in entry) and not _whole(entry.get(key)):
             problems.append(
                 Problem(path=f"{path}.{key}", message=f"{entry.get(key)!r} is not a whole number of at least 1")
@@ -112,11 +124,28 @@ def _find_kind(name: str, kinds: dict[str, GpuKind], path: str, problems: list[P
     return kind
 
 
-def _shape(entry: dict[str, Any], kind: GpuKind) -> NodeShape:
-    if "hourlyCents" in entry:
-        kind = dataclasses.replace(kind, hourly_cents=float(entry["hourlyCents"]), price_note="inventory file")
-    nodes = entry.get("nodes")
-    return node_shape(kind, entry["gpusPerNode"], None if nodes is None else (entry["gpusPerNode"],) * nodes)
+def _priced(kind: GpuKind, entry: dict[str, Any]) -> GpuKind:
+    if "hourlyCents" not in entry:
+        return kind
+    return dataclasses.replace(kind, hourly_cents=float(entry["hourlyCents"]), price_note="inventory file")
+
+
+def _shapes(entries: Sequence[tuple[GpuKind, dict[str, Any]]]) -> Iterator[NodeShape]:
+    """Yield a shape for each entry that says no number of nodes, and one for all other nodes of each kind."""
+    counted: defaultdict[GpuKind, list[Resources]] = defaultdict(list)
+    for kind, entry in entries:
+        memory = entry.get("memoryGiB")
+        node = Resources(
+            gpus=entry["gpusPerNode"],
+            cpu_cores=entry.get("cpuCores"),
+            memory_bytes=None if memory is None else memory * GIB,
+        )
+        if "nodes" in entry:
+            counted[kind] += [node] * entry["nodes"]
+        else:
+            yield node_shape(kind, [node], None)
+    for kind, nodes in counted.items():
+        yield node_shape(kind, nodes, nodes)
 
 
 def _wrong(source: str, problems: list[Problem]) -> InputError:

@@ -1,14 +1,15 @@
-"""Nodes and the pods on them -> Inventory: the GPUs of the cluster, and how many are free for one owner.
+"""Nodes and the pods on them -> Inventory: GPUs, cores and memory of the cluster, and what is free for one owner.
 
 A resource's own pods count as free for it: they would make room for their successors, and a plan must not
-change because it was carried out. Nodes that cannot take pods now, and GPUs that are shared, of another vendor or not
-in the catalogue, are left out with the reason. Called by ``controller.reconcile``.
+change because it was carried out. What daemons and static pods hold is none of a node's offer: they come with it.
+Nodes that cannot take pods now, and GPUs that are shared, of another vendor or not in the catalogue, are left out with
+the reason. Called by ``controller.reconcile``.
 """
 
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass
 from typing import Any, Final
 
 from vlm_operator.catalogue.labels import parse_product_label
@@ -16,12 +17,12 @@ from vlm_operator.catalogue.load import find_gpu
 from vlm_operator.cluster.client import ClusterClient
 from vlm_operator.cluster.kinds import NODE, POD
 from vlm_operator.cluster.placement import ANYWHERE, UNKNOWN_REGION, Placement, Taint, blocking_taints
+from vlm_operator.cluster.pod_requests import GPU_RESOURCE, Amounts, as_resources, pod_requests, read_amounts
 from vlm_operator.errors import CatalogueError
 from vlm_operator.render.names import INSTANCE_LABEL, MANAGED_BY_LABEL, child_labels
-from vlm_operator.sizing.inventory import GpuKind, GpuRefusal, Inventory, NodeShape, kind_from_label, node_shape
+from vlm_operator.sizing.inventory import GpuKind, GpuRefusal, Inventory, Resources, kind_from_label, node_shape
 from vlm_operator.units import MIB, parse_quantity
 
-GPU_RESOURCE: Final = "nvidia.com/gpu"
 PRODUCT_LABEL: Final = "nvidia.com/gpu.product"
 MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
 REPLICAS_LABEL: Final = "nvidia.com/gpu.replicas"
@@ -36,6 +37,8 @@ OTHER_VENDORS: Final = {"amd.com/gpu": "amd.com/gpu.product-name", "habana.ai/ga
 
 _UNFINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 _MOST_NAMED: Final = 5
+_LASTING: Final = frozenset({"DaemonSet", "Node"})
+"""Owners of pods that stay as long as their node: daemons, and the static pods of the kubelet."""
 _MANAGER: Final = child_labels("")[MANAGED_BY_LABEL]
 
 Document = dict[str, Any]
@@ -43,24 +46,29 @@ Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuUse:
-    """GPUs that one pod holds on a node; ``owner`` is the (namespace, name) of its VLMDeployment, if any."""
+class PodUse:
+    """What one pod holds of a node.
+
+    ``owner`` is the (namespace, name) of its VLMDeployment, if any; ``lasting`` pods come with the node.
+    """
 
     node: str
-    gpus: int
+    asked: Amounts
     owner: Key | None
+    lasting: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuNode:
-    """A node with GPUs; ``excluded`` says why it cannot be planned with, and is empty where it can."""
+    """A node with GPUs; ``excluded`` says why it cannot be planned with, and is empty where it can.
+
+    ``offered`` is what it has for pods, daemons included.
+    """
 
     name: str
     product: str
-    gpus: int
+    offered: Amounts
     kind: GpuKind | None
-    cpu_cores: int
-    memory_bytes: int
     taints: tuple[Taint, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     excluded: str = ""
@@ -68,28 +76,29 @@ class GpuNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSnapshot:
-    """The GPU nodes of a cluster and who holds their GPUs, at one moment."""
+    """The GPU nodes of a cluster and the pods on them, at one moment."""
 
     nodes: tuple[GpuNode, ...]
-    uses: tuple[GpuUse, ...]
+    uses: tuple[PodUse, ...]
 
 
 async def read_snapshot(client: ClusterClient) -> ClusterSnapshot:
-    """Return the cluster's GPU nodes and the GPUs that pods hold on them."""
+    """Return the cluster's GPU nodes and what pods hold of them."""
     nodes, pods = await asyncio.gather(client.list(NODE), client.list(POD, fields=_UNFINISHED))
     return take_snapshot(nodes, pods)
 
 
 def take_snapshot(nodes: Sequence[Document], pods: Sequence[Document]) -> ClusterSnapshot:
     """Return what matters of node and pod objects."""
-    return ClusterSnapshot(
-        nodes=tuple(sorted(filter(None, map(read_node, nodes)), key=lambda node: node.name)),
-        uses=tuple(filter(None, map(_read_use, pods))),
-    )
+    found = sorted(filter(None, map(read_node, nodes)), key=lambda node: node.name)
+    names = {node.name for node in found}
+    here = (pod for pod in pods if pod["spec"].get("nodeName") in names)
+    return ClusterSnapshot(nodes=tuple(found), uses=tuple(map(_read_use, here)))
 
 
 def build_inventory(snapshot: ClusterSnapshot, owner: Key, placement: Placement = ANYWHERE) -> Inventory:
     """Return what ``owner``, a VLMDeployment's (namespace, name), could have where its pods may go."""
+    lasting = _held(use for use in snapshot.uses if use.lasting)
     held = _held(use for use in snapshot.uses if use.owner != owner)
     kinds = _least_kinds(node for node in snapshot.nodes if not _bars(node, placement))
     groups: defaultdict[GpuKind, list[GpuNode]] = defaultdict(list)
@@ -99,9 +108,12 @@ def build_inventory(snapshot: ClusterSnapshot, owner: Key, placement: Placement 
             excluded[node.product, refusal].append(node.name)
         elif node.product in kinds:
             groups[kinds[node.product]].append(node)
-    shapes = {shape for kind, nodes in groups.items() for shape in _shapes(kind, nodes, held)}
+    shapes = [
+        node_shape(kind, sorted(_left(nodes, lasting), key=astuple), sorted(_left(nodes, held), key=astuple))
+        for kind, nodes in sorted(groups.items(), key=lambda group: (group[0].id, group[0].product))
+    ]
     return Inventory(
-        shapes=tuple(sorted(shapes, key=_shape_order)),
+        shapes=tuple(shapes),
         excluded=tuple(sorted((product, _told(reason, names)) for (product, reason), names in excluded.items())),
         source="cluster",
     )
@@ -115,14 +127,14 @@ def _told(reason: str, names: Sequence[str]) -> str:
     return f"{'nodes' if len(names) > 1 else 'node'} {', '.join(names[:_MOST_NAMED])}{more}: {reason}"
 
 
-def free_blocks(snapshot: ClusterSnapshot, placement: Placement = ANYWHERE) -> dict[str, int]:
-    """Return, for each GPU product, the most GPUs of one node that no pod at all holds."""
+def idle_nodes(snapshot: ClusterSnapshot, placement: Placement = ANYWHERE) -> dict[str, tuple[Resources, ...]]:
+    """Return, for each GPU product, what no pod at all holds on each node."""
     held = _held(snapshot.uses)
-    blocks: dict[str, int] = {}
+    idle: defaultdict[str, list[Resources]] = defaultdict(list)
     for node in snapshot.nodes:
         if not _refusal(node, placement):
-            blocks[node.product] = max(blocks.get(node.product, 0), node.gpus - held[node.name])
-    return blocks
+            idle[node.product] += _left([node], held)
+    return {product: tuple(nodes) for product, nodes in idle.items()}
 
 
 def _refusal(node: GpuNode, placement: Placement) -> str:
@@ -146,33 +158,17 @@ def _least_kinds(nodes: Iterable[GpuNode]) -> dict[str, GpuKind]:
     return least
 
 
-def _held(uses: Iterable[GpuUse]) -> Counter[str]:
-    held: Counter[str] = Counter()
+def _held(uses: Iterable[PodUse]) -> dict[str, Amounts]:
+    """Return what ``uses`` hold on each node together."""
+    held: defaultdict[str, Amounts] = defaultdict(Counter)
     for use in uses:
-        held[use.node] += use.gpus
+        held[use.node].update(use.asked)
     return held
 
 
-def _shapes(kind: GpuKind, nodes: Sequence[GpuNode], held: Mapping[str, int]) -> Iterator[NodeShape]:
-    """Yield a shape for each number of GPUs that nodes of a kind have.
-
-    Its host is the smallest of those nodes. GPUs that are free on other nodes of the kind count too, where the host is
-    no smaller: a pod asks for GPUs of the kind and fits there as well.
-    """
-    for gpus in {node.gpus for node in nodes}:
-        cores = min(node.cpu_cores for node in nodes if node.gpus == gpus)
-        memory = min(node.memory_bytes for node in nodes if node.gpus == gpus)
-        hosts = [node for node in nodes if node.cpu_cores >= cores and node.memory_bytes >= memory]
-        free = [max(node.gpus - held.get(node.name, 0), 0) for node in hosts]
-        if kind.mig_profile:  # each instance stands for itself
-            free = [1] * sum(free) + [0] * (sum(node.gpus for node in hosts) - sum(free))
-        each = 1 if kind.mig_profile else gpus
-        yield replace(node_shape(kind, each, free), cpu_cores=cores, host_memory_bytes=memory)
-
-
-def _shape_order(shape: NodeShape) -> tuple[str, str, int, int, int]:
-    gpu = shape.gpu
-    return gpu.id, gpu.product, shape.gpus_per_node, shape.cpu_cores or 0, shape.host_memory_bytes or 0
+def _left(nodes: Iterable[GpuNode], held: Mapping[str, Amounts]) -> Iterator[Resources]:
+    """Yield what is left of each node beside ``held``."""
+    return (as_resources(node.offered - held.get(node.name, Counter())) for node in nodes)
 
 
 def read_node(node: Document) -> GpuNode | None:
@@ -182,7 +178,7 @@ def read_node(node: Document) -> GpuNode | None:
     allocatable = status.get("allocatable") or {}
     offered = {name for name, amount in allocatable.items() if parse_quantity(amount)}
     product = labels.get(PRODUCT_LABEL, "")
-    gpus = int(parse_quantity(allocatable.get(GPU_RESOURCE, 0)))
+    gpus = read_amounts(allocatable)[GPU_RESOURCE]
     if not product and not any(name.startswith("nvidia.com/") or name in OTHER_VENDORS for name in offered):
         return None
     found = _find_kind(product, labels.get(MEMORY_LABEL, ""))
@@ -191,10 +187,8 @@ def read_node(node: Document) -> GpuNode | None:
     return GpuNode(
         name=metadata["name"],
         product=product or _name_unlabelled(labels, offered),
-        gpus=gpus,
+        offered=read_amounts(allocatable),
         kind=kind,
-        cpu_cores=int(parse_quantity(allocatable.get("cpu", 0))),
-        memory_bytes=int(parse_quantity(allocatable.get("memory", 0))),
         taints=blocking_taints(node),
         labels=tuple(sorted(labels.items())),
         excluded=next(reasons, ""),
@@ -265,23 +259,13 @@ def _find_kind(product: str, memory_mib: str) -> GpuKind | GpuRefusal:
     return kind_from_label(card, label, product, reported)
 
 
-def _read_use(pod: Document) -> GpuUse | None:
-    spec, labels = pod.get("spec", {}), pod["metadata"].get("labels") or {}
-    gpus = _requested_gpus(spec)
-    if not gpus or not spec.get("nodeName"):
-        return None
+def _read_use(pod: Document) -> PodUse:
+    metadata = pod["metadata"]
+    labels = metadata.get("labels") or {}
     ours = labels.get(MANAGED_BY_LABEL) == _MANAGER and INSTANCE_LABEL in labels
-    owner = (pod["metadata"]["namespace"], labels[INSTANCE_LABEL]) if ours else None
-    return GpuUse(node=spec["nodeName"], gpus=gpus, owner=owner)
-
-
-def _requested_gpus(spec: Document) -> int:
-    """Return the GPUs of all containers, or of the greediest init container where that is more."""
-
-    def count(container: Document) -> int:
-        resources = container.get("resources") or {}
-        asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-        return int(parse_quantity(asked.get(GPU_RESOURCE, 0)))
-
-    together = sum(map(count, spec.get("containers") or ()))
-    return max([together, *map(count, spec.get("initContainers") or ())])
+    return PodUse(
+        node=pod["spec"]["nodeName"],
+        asked=pod_requests(pod["spec"]),
+        owner=(metadata["namespace"], labels[INSTANCE_LABEL]) if ours else None,
+        lasting=any(owner["kind"] in _LASTING for owner in metadata.get("ownerReferences") or ()),
+    )

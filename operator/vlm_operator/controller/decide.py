@@ -14,26 +14,27 @@ planned for what the user asks today; then, in this order:
 When the spec or the ConfigMap that it names changed, the fresh plan replaces the running one; if nothing fits,
 or the model's source says nothing, the old Deployment keeps serving and status says what is wrong.
 
-Whether a rollout may start one pod more than there are replicas is decided when it starts, from the GPUs
-that are free then; afterwards the strategy stays as it is, because other people's pods must not cause
-writes.
+Whether a rollout may start one pod more than there are replicas, or how many may be missing, is decided when it
+starts, from the room that there is then (``rollout``); afterwards the strategy stays as it is, because other
+people's pods must not cause writes.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from vlm_operator.api.validate import Resource, parse_resource
 from vlm_operator.catalogue.types import ModelCard
 from vlm_operator.controller.plans import PlanFunction
+from vlm_operator.controller.rollout import most_unavailable
 from vlm_operator.errors import CatalogueError, InputError, Problem, RenderError
 from vlm_operator.hub.types import SourceRefusal
 from vlm_operator.planning import plan_deployment
 from vlm_operator.render.manifests import render_manifests
 from vlm_operator.render.names import PLAN_DIGEST_ANNOTATION, SPEC_DIGEST_ANNOTATION
 from vlm_operator.report.status_plan import canonical_digest, plan_digest, spec_digest
-from vlm_operator.sizing.inventory import Inventory
+from vlm_operator.sizing.inventory import Inventory, Resources
 from vlm_operator.sizing.plan import NoFit, Plan
 
 Document = dict[str, Any]
@@ -57,7 +58,7 @@ def decide(
     document: Document,
     inventory: Inventory,
     deployment: Document | None,
-    free_blocks: Mapping[str, int],
+    idle: Mapping[str, Sequence[Resources]],
     model: ModelCard | SourceRefusal | None = None,
     plan: PlanFunction = plan_deployment,
 ) -> Decision:
@@ -67,7 +68,7 @@ def decide(
         document: The VLMDeployment.
         inventory: What it could have.
         deployment: Its running Deployment, if there is one.
-        free_blocks: For each GPU product, the most GPUs that nobody holds on one node.
+        idle: For each GPU product, what nobody holds on each node.
         model: What its source says of the model, or why it says nothing; None means the catalogue.
         plan: Asks the engine, which may take seconds.
     """
@@ -81,10 +82,10 @@ def decide(
     suspended = resource.spec.suspend
     if not isinstance(outcome, Plan):
         return Decision(outcome=outcome, keep_deployment=keep, suspended=suspended)
-    surge = _may_surge(outcome, asked.digest, deployment, free_blocks)
+    missing = _most_unavailable(outcome, asked.digest, deployment, idle)
     try:
         manifests = render_manifests(
-            resource, outcome, spec_digest=asked.digest, plan_digest=plan_digest(outcome), surge=surge
+            resource, outcome, spec_digest=asked.digest, plan_digest=plan_digest(outcome), max_unavailable=missing
         )
     except RenderError as error:
         return Decision(outcome=Problem(path="", message=str(error)), suspended=suspended)
@@ -141,18 +142,19 @@ def _stay(
     return fresh, exists or isinstance(fresh, NoFit)
 
 
-def _may_surge(plan: Plan, digest: str, deployment: Document | None, free_blocks: Mapping[str, int]) -> bool:
-    """Tell whether a new pod may start before an old one is gone; see the module docstring."""
+def _most_unavailable(
+    plan: Plan, digest: str, deployment: Document | None, idle: Mapping[str, Sequence[Resources]]
+) -> int:
+    """Return how many pods may be missing while the plan rolls out; see the module docstring."""
     if deployment is None:
-        return False
+        return 1
     running = _annotations(deployment)
-    if (running.get(SPEC_DIGEST_ANNOTATION), running.get(PLAN_DIGEST_ANNOTATION)) == (
-        digest,
-        plan_digest(plan),
-    ):
+    if (running.get(SPEC_DIGEST_ANNOTATION), running.get(PLAN_DIGEST_ANNOTATION)) == (digest, plan_digest(plan)):
         rolling = (deployment["spec"].get("strategy") or {}).get("rollingUpdate") or {}
-        return rolling.get("maxUnavailable") == 0
-    return free_blocks.get(plan.gpu.product, 0) >= plan.gpus_per_replica
+        chosen = rolling.get("maxUnavailable")
+        return chosen if isinstance(chosen, int) and chosen <= plan.replicas else 1
+    pod = plan.host.pod(plan.gpus_per_replica)
+    return most_unavailable(deployment, pod, plan.replicas, idle.get(plan.gpu.product, ()))
 
 
 def _runs_on(deployment: Document, product: str) -> bool:

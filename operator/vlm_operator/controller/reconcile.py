@@ -16,7 +16,7 @@ from vlm_operator.api import names
 from vlm_operator.cluster import kinds
 from vlm_operator.cluster.client import ClusterClient
 from vlm_operator.cluster.events import EventType, post_event
-from vlm_operator.cluster.inventory import build_inventory, free_blocks
+from vlm_operator.cluster.inventory import build_inventory, idle_nodes
 from vlm_operator.cluster.observe import observe
 from vlm_operator.cluster.placement import placement_of
 from vlm_operator.cluster.snapshot import SnapshotCache
@@ -95,7 +95,7 @@ class Reconciler:
             document,
             build_inventory(snapshot, key, placement),
             ours.get(kinds.DEPLOYMENT.name),
-            free_blocks(snapshot, placement),
+            idle_nodes(snapshot, placement),
             model,
             self._plans.plan,
         )

@@ -22,12 +22,14 @@ _USER_ID: Final = 2000
 _GROUP_ID: Final = 0
 
 
-def build_context(resource: Resource, plan: Plan, *, spec_digest: str, plan_digest: str, surge: bool) -> dict[str, Any]:
+def build_context(
+    resource: Resource, plan: Plan, *, spec_digest: str, plan_digest: str, max_unavailable: int
+) -> dict[str, Any]:
     """Return every value that a template may name."""
     spec, name = resource.spec, resource.name
     return {
         **_metadata(resource, spec_digest=spec_digest, plan_digest=plan_digest),
-        **_rollout(spec, plan, surge=surge),
+        **_rollout(spec, plan, max_unavailable),
         **_scheduling(spec, plan),
         **_identity(name, spec),
         **_container(spec, plan),
@@ -66,12 +68,12 @@ def _owner_reference(resource: Resource) -> dict[str, Any]:
     }
 
 
-def _rollout(spec: VLMDeploymentSpec, plan: Plan, *, surge: bool) -> dict[str, Any]:
-    """Return the replicas and the strategy; without ``surge`` a new pod takes the GPUs of an old one."""
+def _rollout(spec: VLMDeploymentSpec, plan: Plan, max_unavailable: int) -> dict[str, Any]:
+    """Return the replicas and the strategy: where none may be missing, a new pod starts before an old one goes."""
     return {
         "replicas": 0 if spec.suspend else plan.replicas,
-        "max_surge": 1 if surge else 0,
-        "max_unavailable": 0 if surge else 1,
+        "max_surge": 0 if max_unavailable else 1,
+        "max_unavailable": max_unavailable,
         "progress_deadline_seconds": timing.startup_seconds(plan) + timing.termination_grace_seconds(),
         "termination_grace_seconds": timing.termination_grace_seconds(),
         "pre_stop_seconds": timing.PRE_STOP_SECONDS,

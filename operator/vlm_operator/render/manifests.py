@@ -24,7 +24,7 @@ _DISRUPTION_BUDGET: Final = "disruption_budget.yaml.j2"
 
 
 def render_manifests(
-    resource: Resource, plan: Plan, *, spec_digest: str, plan_digest: str, surge: bool = False
+    resource: Resource, plan: Plan, *, spec_digest: str, plan_digest: str, max_unavailable: int = 1
 ) -> tuple[dict[str, Any], ...]:
     """Return the children of ``resource`` that serve ``plan``.
 
@@ -33,12 +33,15 @@ def render_manifests(
         plan: What to run.
         spec_digest: Digest of the spec that was planned; an annotation of the Deployment.
         plan_digest: ``report.status_plan.plan_digest(plan)``; an annotation of the Deployment.
-        surge: Whether GPUs are free for one more replica while a new version rolls out.
+        max_unavailable: How many replicas may be missing while a new version rolls out; 0 where there is room for one
+            more than there are.
 
     Raises:
         RenderError: a template did not give one valid object, or the name gives no valid Service.
     """
-    context = build_context(resource, plan, spec_digest=spec_digest, plan_digest=plan_digest, surge=surge)
+    context = build_context(
+        resource, plan, spec_digest=spec_digest, plan_digest=plan_digest, max_unavailable=max_unavailable
+    )
     return tuple(_render(template, context) for template in _templates(resource, context))
 
 

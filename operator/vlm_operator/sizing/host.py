@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from vlm_operator.sizing.inventory import Resources
 from vlm_operator.sizing.memory import MemoryRequest, whole_mib
 from vlm_operator.sizing.memory_constants import MemoryConstants
 from vlm_operator.units import GIB
@@ -49,6 +50,15 @@ class HostResources:
     memory_bytes: int
     shared_memory_bytes: int
 
+    def pod(self, gpus: int) -> Resources:
+        """Return what the pod asks of its node in all; shared memory is part of the memory."""
+        return Resources(gpus=gpus, cpu_cores=self.cpu_cores, memory_bytes=self.memory_bytes)
+
+
+def engine_cores(gpus: int) -> int:
+    """Return the cores of API process, engine core and one worker per GPU (fact sheet 4.8); images take more."""
+    return 2 + gpus
+
 
 def estimate_host(
     request: MemoryRequest,
@@ -60,11 +70,11 @@ def estimate_host(
 ) -> HostResources:
     """Return what a pod needs: ``processes`` API processes, the engine core and one worker per GPU.
 
-    CPU: 2 + GPUs (fact sheet 4.8) and the cores that prepare images.
+    CPU: that of these, and the cores that prepare images.
     """
     memory = host_memory(request, constants, processor_cache_gib=processor_cache_gib, processes=processes)
     return HostResources(
-        cpu_cores=2 + request.tensor_parallel_size + preprocessing_cores,
+        cpu_cores=engine_cores(request.tensor_parallel_size) + preprocessing_cores,
         memory_bytes=memory.total,
         shared_memory_bytes=memory.shared_memory,
     )

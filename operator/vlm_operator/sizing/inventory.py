@@ -1,13 +1,13 @@
 """GPU kinds and node shapes that could be had. Built from cluster nodes, a file or the catalogue."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from vlm_operator.catalogue.labels import MigProfile, ProductLabel, parse_mig_profile
 from vlm_operator.catalogue.types import GpuCard, MigSupport
 from vlm_operator.errors import CatalogueError
-from vlm_operator.units import GIB, MIB
+from vlm_operator.units import GIB, MIB, format_gib
 
 Certainty = Literal["measured", "datasheet", "estimated", "remembered", "unknown"]
 _CERTAINTIES: Final[dict[str, Certainty]] = {
@@ -54,25 +54,73 @@ class GpuRefusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeShape:
-    """Nodes with this many GPUs of a kind, and what a replica may use of the host.
+class Resources:
+    """What one pod asks for, what one node has for pods, or what of it is free: GPUs, CPU cores, bytes of memory.
 
-    ``nodes`` None means as many as wanted (catalogue inventory). ``free_by_node`` counts the GPUs that are free on each
-    node that such a pod fits on, since a replica cannot span two; None means unknown or unlimited.
+    None is unknown and limits nothing.
+    """
+
+    gpus: int
+    cpu_cores: int | None = None
+    memory_bytes: int | None = None
+
+    def count(self, pod: "Resources") -> int:
+        """Return how many such pods find room here; each asks for a GPU at least."""
+        return min(
+            have // asked
+            for have, asked in (
+                (self.gpus, pod.gpus),
+                (self.cpu_cores, pod.cpu_cores),
+                (self.memory_bytes, pod.memory_bytes),
+            )
+            if have is not None and asked
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeShape:
+    """The nodes with one kind of GPU: a pod asks for the kind, so each of its replicas may run on any of them.
+
+    Attributes:
+        gpu: The kind.
+        gpus_per_node: The most GPUs that one replica can have, since it cannot span two nodes.
+        nodes: What nodes have while nothing runs on them, each size of node once; empty where that is unknown.
+        free_by_node: What is free on each node; None means as many nodes as wanted.
     """
 
     gpu: GpuKind
     gpus_per_node: int
-    nodes: int | None = None
-    free_by_node: tuple[int, ...] | None = None
-    cpu_cores: int | None = None
-    host_memory_bytes: int | None = None
+    nodes: tuple[Resources, ...] = ()
+    free_by_node: tuple[Resources, ...] | None = None
 
-    def room_for(self, gpus: int) -> int | None:
-        """Return how many replicas of ``gpus`` GPUs the free GPUs hold; None means as many as wanted."""
+    def room_for(self, pod: Resources) -> int | None:
+        """Return how many such pods find room; None means as many as wanted."""
         if self.free_by_node is None:
             return None
-        return sum(free // gpus for free in self.free_by_node)
+        return sum(free.count(pod) for free in self.free_by_node)
+
+    def can_hold(self, pod: Resources) -> bool:
+        """Tell whether a node would hold such a pod if nothing ran on it."""
+        return not self.nodes or any(node.count(pod) for node in self.nodes)
+
+    def fair_cores(self, gpus: int, least: int) -> int | None:
+        """Return the CPU cores that go with ``gpus`` GPUs of a node, so that no GPU is left without; None if unknown.
+
+        Of nodes of several sizes the smallest share counts, so that every node can be filled. Shares below ``least``
+        do not: such nodes are filled less, or not at all.
+        """
+        known = [(node.cpu_cores, node.gpus) for node in self.nodes if node.cpu_cores is not None and node.gpus >= gpus]
+        shares = [cores * gpus // all_gpus for cores, all_gpus in known]
+        return min((share for share in shares if share >= least), default=least) if shares else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shortage:
+    """Why pods would wait for ever: what they lack, in words; ``fraction`` orders near misses."""
+
+    reason: Literal["NotEnoughGPUs", "HostTooSmall"]
+    message: str
+    fraction: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,18 +132,73 @@ class Inventory:
     source: Literal["cluster", "file", "catalogue"] = "catalogue"
 
 
-def node_shape(gpu: GpuKind, gpus_per_node: int, free_by_node: Sequence[int] | None) -> NodeShape:
-    """Return nodes with so many GPUs each, of which ``free_by_node`` are free; None means nodes as wanted, all free.
+def node_shape(gpu: GpuKind, nodes: Sequence[Resources], free_by_node: Sequence[Resources] | None) -> NodeShape:
+    """Return the shape of ``nodes``, with what is free on them; None means as many of them as wanted, all free.
 
-    MIG instances cannot reach each other, so each of them stands as a node with one GPU.
+    MIG instances cannot reach each other, so a replica takes one of them.
     """
-    if free_by_node is None:
-        return NodeShape(gpu=gpu, gpus_per_node=1 if gpu.mig_profile else gpus_per_node)
-    free = sorted(free_by_node)
-    if gpu.mig_profile:
-        taken = gpus_per_node * len(free) - sum(free)
-        gpus_per_node, free = 1, [0] * taken + [1] * sum(free)
-    return NodeShape(gpu=gpu, gpus_per_node=gpus_per_node, nodes=len(free), free_by_node=tuple(free))
+    return NodeShape(
+        gpu=gpu,
+        gpus_per_node=1 if gpu.mig_profile else max(node.gpus for node in nodes),
+        nodes=tuple(dict.fromkeys(nodes)),
+        free_by_node=None if free_by_node is None else tuple(free_by_node),
+    )
+
+
+def find_shortage(shape: NodeShape, pod: Resources, replicas: int) -> Shortage | None:
+    """Return what so many pods lack on these nodes, where some would wait for ever; None where all find room."""
+    enough = shape.room_for(pod)
+    if enough is not None and enough >= replicas:
+        return None
+    if not shape.can_hold(pod):
+        return min((_find_lack(node, pod) for node in shape.nodes), key=lambda shortage: shortage.fraction)
+    gpus = Resources(gpus=pod.gpus)
+    for place, asked in enumerate((gpus, replace(pod, memory_bytes=None), pod)):
+        room = shape.room_for(asked)
+        if room is not None and room < replicas:
+            free = [node for node in shape.free_by_node or () if asked is gpus or node.count(gpus)]
+            needed, left = _figures(pod)[place][1], _figures(_sum(free))[place][1]
+            many = "1 replica is" if replicas == 1 else f"{replicas} replicas are"
+            where = "" if asked is gpus else " beside free GPUs"
+            words = f"{many} needed of {needed} each; nodes have {left} free{where}, room for {room}"
+            return Shortage(
+                reason="NotEnoughGPUs" if asked is gpus else "HostTooSmall",
+                message=f"{words} where none spans two nodes; free some or add nodes",
+                fraction=replicas / max(room, 0.5) - 1,
+            )
+    return None
+
+
+def _find_lack(node: Resources, pod: Resources) -> Shortage:
+    """Return what ``node``, with nothing on it, lacks most for one pod."""
+    fraction, needed, offered = max(
+        ((asked or 0) / max(have, 1) - 1, needed, offered)
+        for (asked, needed), (have, offered) in zip(_figures(pod), _figures(node), strict=True)
+        if have is not None
+    )
+    message = f"a pod needs {needed}; the nearest node offers {offered} to pods; take larger nodes"
+    return Shortage(reason="HostTooSmall", message=message, fraction=fraction)
+
+
+def _figures(resources: Resources) -> tuple[tuple[int | None, str], ...]:
+    """Return GPUs, cores and memory, each with its words."""
+    gpus, cores, memory = resources.gpus, resources.cpu_cores, resources.memory_bytes
+    return (
+        (gpus, f"{gpus} GPU{'' if gpus == 1 else 's'}"),
+        (cores, f"{cores} CPU core{'' if cores == 1 else 's'}"),
+        (memory, f"{format_gib(memory or 0)} of host memory"),
+    )
+
+
+def _sum(nodes: Iterable[Resources]) -> Resources:
+    total = Resources(gpus=0, cpu_cores=0, memory_bytes=0)
+    for node in nodes:
+        total = Resources(
+            gpus=total.gpus + node.gpus,
+            cpu_cores=(total.cpu_cores or 0) + (node.cpu_cores or 0),
+            memory_bytes=(total.memory_bytes or 0) + (node.memory_bytes or 0),
+        )
+    return total
 
 
 def kind_from_card(card: GpuCard) -> GpuKind:

@@ -12,7 +12,8 @@ from functools import partial
 from vlm_operator.sizing import latency
 from vlm_operator.sizing.assemble import Judged
 from vlm_operator.sizing.fit import BATCHED_TOKENS, KV_RESERVE, FitRequest, MemoryFit, fit_memory
-from vlm_operator.sizing.host import MEDIA_THREADS
+from vlm_operator.sizing.host import MEDIA_THREADS, engine_cores
+from vlm_operator.sizing.inventory import Resources, find_shortage
 from vlm_operator.sizing.kv_cache import KVSettings, check_kv_cache
 from vlm_operator.sizing.legality import LengthRefusal, check_encoder_mode, check_gpu, check_tensor_parallel
 from vlm_operator.sizing.plan import Rejection, late_words
@@ -20,7 +21,6 @@ from vlm_operator.sizing.question import Candidate, Case, Question, Setting
 from vlm_operator.sizing.repeats import FreshShares, fresh_shares
 from vlm_operator.sizing.start_up import Misfit
 from vlm_operator.sizing.workload import Constraints, Workload
-from vlm_operator.units import format_gib
 
 MAX_SEQUENCES = 256
 SEQUENCE_STEP = 8
@@ -85,7 +85,7 @@ def _with_traffic(candidate: Candidate, question: Question, max_model_len: int) 
     tight: Judged | None = None
     last: Rejection | None = None
     while replicas <= most:
-        no_room = _check_free_gpus(candidate, replicas)
+        no_room = _check_room(candidate, Resources(gpus=candidate.tensor_parallel_size), replicas)
         if no_room is not None:
             return tight or last or no_room
         verdict, next_count = judge_replicas(candidate, question, case, replicas)
@@ -152,9 +152,9 @@ def _fit(candidate: Candidate, question: Question, setting: Setting) -> tuple[Me
     fit = fit_memory(_fit_request(candidate, question, setting))
     if isinstance(fit, Misfit):
         return reject(candidate, fit.reason, fit.message, shortfall=fit.shortfall_fraction), None
-    small = _check_host(candidate, fit)
-    if small is not None:
-        return small, None
+    no_room = _check_room(candidate, fit.host.pod(candidate.tensor_parallel_size), setting.replicas)
+    if no_room is not None:
+        return no_room, None
     running, held = setting.running, fit.peak_requests
     if held >= running:
         return fit, None
@@ -211,45 +211,21 @@ def _fit_request(candidate: Candidate, question: Question, setting: Setting) -> 
 def _preprocessing_cores(candidate: Candidate, workload: Workload, case: Case, replicas: int) -> int:
     """Return the cores that prepare images: twice what the declared rate keeps busy, within the engine's threads.
 
-    In a closed loop images come when a request ends, so a share of the threads is kept for them. Where the node has
-    fewer cores, those that it has.
+    In a closed loop images come when a request ends, so a share of the threads is kept for them. A replica takes no
+    larger share of a node's cores than of its GPUs, as long as that leaves it the least.
     """
     busy = latency.preprocess_seconds(case.runner, case.typical) - case.runner.costs.request()
     rate = _arrivals(workload, replicas) * workload.burst_percent / 100
     wanted = math.ceil(2 * rate * busy) if rate else MEDIA_THREADS // 2
     cores = min(max(LEAST_PREPROCESSING_CORES, wanted), MEDIA_THREADS)
-    if candidate.node.cpu_cores is None:
-        return cores
-    return max(LEAST_PREPROCESSING_CORES, min(cores, candidate.node.cpu_cores - 2 - candidate.tensor_parallel_size))
+    others = engine_cores(candidate.tensor_parallel_size)
+    share = candidate.node.fair_cores(candidate.tensor_parallel_size, others + LEAST_PREPROCESSING_CORES)
+    return cores if share is None else min(cores, share - others)
 
 
-def _check_free_gpus(candidate: Candidate, replicas: int) -> Rejection | None:
-    size = candidate.tensor_parallel_size
-    room = candidate.node.room_for(size)
-    if room is None or replicas <= room:
-        return None
-    free = sum(candidate.node.free_by_node or ())
-    return reject(
-        candidate,
-        "NotEnoughGPUs",
-        f"{replicas} replicas of {size} GPUs are needed; {free} GPUs are free, with room for {room} on single nodes",
-        shortfall=replicas / max(room, 0.5) - 1,
-    )
-
-
-def _check_host(candidate: Candidate, fit: MemoryFit) -> Rejection | None:
-    """A pod that asks for more than a node has would stay Pending for ever."""
-    node, host = candidate.node, fit.host
-    if node.cpu_cores is not None and host.cpu_cores > node.cpu_cores:
-        message = f"a pod needs {host.cpu_cores} CPU cores; the node offers {node.cpu_cores}"
-        return reject(candidate, "HostTooSmall", message, shortfall=host.cpu_cores / max(node.cpu_cores, 1) - 1)
-    if node.host_memory_bytes is not None and host.memory_bytes > node.host_memory_bytes:
-        needed, offered = format_gib(host.memory_bytes), format_gib(node.host_memory_bytes)
-        message = f"a pod needs {needed} of host memory; the node offers {offered}"
-        return reject(
-            candidate, "HostTooSmall", message, shortfall=host.memory_bytes / max(node.host_memory_bytes, 1) - 1
-        )
-    return None
+def _check_room(candidate: Candidate, pod: Resources, replicas: int) -> Rejection | None:
+    short = find_shortage(candidate.node, pod, replicas)
+    return reject(candidate, short.reason, short.message, shortfall=short.fraction) if short else None
 
 
 def _replica(candidate: Candidate, question: Question) -> latency.Replica:

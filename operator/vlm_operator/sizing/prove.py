@@ -157,7 +157,7 @@ def _more_replicas(tried: _Try, late: Rejection) -> _Try | None:
     more = max(replicas + added, _fewer_clients(fit.question.workload, replicas))
     for most in (
         fit.question.constraints.max_replicas,
-        fit.candidate.node.room_for(fit.candidate.tensor_parallel_size),
+        fit.candidate.node.room_for(fit.fit.host.pod(fit.candidate.tensor_parallel_size)),
     ):
         more = more if most is None else min(more, most)
     if more <= replicas:

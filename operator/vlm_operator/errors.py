@@ -14,7 +14,8 @@ not an exception: see ``sizing.plan.NoFit`` and ``sizing.tokens.TokenRefusal``.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from vlm_operator.dataclass import dataclass
 
 
 class VlmOperatorError(Exception):

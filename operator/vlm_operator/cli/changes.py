@@ -4,10 +4,11 @@ Read with the arguments, applied by ``what_if`` and ``sweep``.
 """
 
 import argparse
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vlm_operator.cli.arguments import positive
+from vlm_operator.dataclass import dataclass
 from vlm_operator.errors import InputError, Problem
 
 if TYPE_CHECKING:  # reading arguments loads no model of the resource

@@ -3,9 +3,11 @@
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Final
+
+from vlm_operator.dataclass import dataclass
 
 DEFAULT_ENDPOINT: Final = "https://huggingface.co"
 

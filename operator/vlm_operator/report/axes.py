@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+from vlm_operator.dataclass import dataclass
 
 _NICE = (1, 2, 5)
 

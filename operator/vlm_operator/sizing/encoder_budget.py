@@ -6,7 +6,8 @@ refuses to start. Sources: ``v1/core/encoder_cache_manager.py:333-380``, ``multi
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from vlm_operator.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

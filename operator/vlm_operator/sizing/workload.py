@@ -3,8 +3,10 @@
 ``planning.py`` translates the user's spec into these types; everything else in ``sizing`` reads only them.
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Literal
+
+from vlm_operator.dataclass import dataclass
 
 LatencyMetric = Literal["ttft", "tpot", "request_latency"]
 

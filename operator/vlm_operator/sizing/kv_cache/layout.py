@@ -1,8 +1,9 @@
 """From a shape and a server's settings to the layout of its cache: what does not depend on memory or length."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
+from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.kv_cache.dtypes import kv_dtype
 from vlm_operator.sizing.kv_cache.groups import KVGroups, group_layers
 from vlm_operator.sizing.kv_cache.specs import KVSettings, layer_specs

@@ -1,7 +1,6 @@
 """A cache in given memory: blocks, capacity, concurrency, and whether the engine starts."""
 
-from dataclasses import dataclass
-
+from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.kv_cache.layout import KVLayout
 
 

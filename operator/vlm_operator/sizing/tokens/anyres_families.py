@@ -8,9 +8,10 @@ processors in ``transformers``.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
+from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens import reading
 from vlm_operator.sizing.tokens.anyres import Anyres, AnyresShape, measure
 from vlm_operator.sizing.tokens.canvases import Grid, list_canvases

@@ -6,8 +6,9 @@ canvases that keep equally many the smallest wins, and of equally large ones the
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+from vlm_operator.dataclass import dataclass
 
 Grid = tuple[int, int]
 """(columns, rows) of tiles."""

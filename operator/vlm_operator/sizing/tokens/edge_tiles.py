@@ -8,10 +8,11 @@ the processing information of the engine.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.fixed import Fixed
 from vlm_operator.sizing.tokens.limits import check_size

@@ -9,10 +9,11 @@ the count, and the engine's phi3v model.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.limits import check_size
 from vlm_operator.sizing.tokens.types import (

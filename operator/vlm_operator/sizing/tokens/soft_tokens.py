@@ -8,10 +8,11 @@ is cut to the budget. Tokens = columns x rows, between a begin and an end token.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar, Final, NamedTuple
 
+from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.limits import check_size
 from vlm_operator.sizing.tokens.types import (

@@ -2,8 +2,10 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Literal, NamedTuple
+
+from vlm_operator.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

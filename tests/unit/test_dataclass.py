@@ -4,13 +4,16 @@ import copy
 import dataclasses
 import inspect
 import pickle
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import vlm_operator
 from vlm_operator.dataclass import dataclass
 
 
@@ -161,3 +164,11 @@ def test_a_class_that_changes_is_refused() -> None:
         @dataclass(frozen=False, slots=True)
         class Changing:
             number: int
+
+
+def test_the_whole_product_takes_it() -> None:
+    files = Path(vlm_operator.__file__).parent.rglob("*.py")
+    others = {
+        file.name for file in files if re.search(r"^from dataclasses import .*\bdataclass\b", file.read_text(), re.M)
+    }
+    assert not others

@@ -57,9 +57,9 @@ lock: ## choose package versions anew after a change of pyproject.toml
 bench: $(STAMP) ## measure how fast the product answers
 	$(PYTHON) -m tests.bench
 
-accuracy: $(STAMP) ## compare predictions with published figures (BENCHMARKS=FILE, SILICON=FILE for other rows, OUTPUT=json)
-	@$(PYTHON) -m tests.accuracy $(if $(BENCHMARKS),--benchmarks $(BENCHMARKS)) $(if $(SILICON),--silicon $(SILICON)) \
-		$(if $(OUTPUT),--output $(OUTPUT))
+accuracy: $(STAMP) ## compare predictions with published figures (BENCHMARKS=FILE, SILICON=FILE, MODELS=FILE for other rows, OUTPUT=json)
+	@$(PYTHON) -m tests.accuracy $(if $(BENCHMARKS),--benchmarks "$(BENCHMARKS)") $(if $(SILICON),--silicon "$(SILICON)") \
+		$(if $(MODELS),--models "$(MODELS)") $(if $(OUTPUT),--output $(OUTPUT))
 
 ci: lint test ## exactly what CI runs
 

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from math import exp, log, sqrt
 from pathlib import Path
 
-from tests.accuracy.latency_runs import DATA, SERIAL_HOST, SERIAL_RELEASE, Run, read_runs, scored, simulate_run
+from tests.accuracy.benchmarks import DATA
+from tests.accuracy.latency_runs import SERIAL_HOST, Run, read_runs, scored, simulate_run
 from vlm_operator.catalogue.load import latency_calibration
 from vlm_operator.catalogue.types import EngineFigures, Figure, LatencyCalibration
 
@@ -102,12 +103,12 @@ def _matters(name: str, runs: Sequence[Run]) -> bool:
     if name in FIXED:
         return False
     if name == SERIAL:
-        return any(run.note == SERIAL_RELEASE for run in runs)
+        return any(run.is_serial for run in runs)
     if name.startswith("engines.80."):
         return False
     if name.startswith("engines."):
         blackwell = name.split(".")[1] == "100"
-        return any(run.system.startswith(("b", "gb")) is blackwell for run in runs)
+        return any(((run.gpu.compute_capability or (0, 0)) >= (10, 0)) is blackwell for run in runs)
     formats = {"fp4": "fp4", "fp8": "fp8", "bf16": ""}
     kind = name.rsplit(".", 1)[-1]
     return kind not in formats or any(run.format == formats[kind] for run in runs)
@@ -118,8 +119,10 @@ def _errors(runs: Sequence[Run], start: LatencyCalibration, figures: Figures, or
     found: list[float] = []
     for run in runs:
         result = simulate_run(run, calibration, figures[SERIAL])
-        found.append(_soft(TTFT_WEIGHT * log(result.ttft.mean / run.ttft)))
-        found.append(_soft(log(result.tpot.mean / run.tpot)))
+        if run.ttft is not None:
+            found.append(_soft(TTFT_WEIGHT * log(result.ttft.mean / run.ttft)))
+        if run.tpot is not None:
+            found.append(_soft(log(result.tpot.mean / run.tpot)))
     return found + [PULL * log(figures[name] / origin[name]) for name in origin]
 
 
@@ -175,14 +178,14 @@ def neighbours(figures: Figures, runs: Sequence[Run]) -> dict[str, float]:
 def main() -> int:
     """Fit and print."""
     parser = argparse.ArgumentParser(prog="python -m tests.accuracy.latency_fit", description=__doc__)
-    parser.add_argument("--without", metavar="SYSTEM", help="leave this GPU's rows out, such as h200_sxm")
+    parser.add_argument("--without", metavar="GPU", help="leave this GPU's rows out, such as h200-sxm")
     parser.add_argument("--half", action="store_true", help="leave every second row out")
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--write", type=Path, metavar="FILE", help="add the figures to a file of left-out fits")
     options = parser.parse_args()
     runs = scored(read_runs())
     if options.without:
-        runs = tuple(run for run in runs if run.system != options.without)
+        runs = tuple(run for run in runs if run.gpu.id != options.without)
     if options.half:
         runs = every_second(runs)
     figures = neighbours(fit(runs, latency_calibration(), options.steps), runs)

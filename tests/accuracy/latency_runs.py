@@ -1,30 +1,30 @@
 """Published closed-loop runs of language models as the simulation takes them: shape, layout, limits, lengths.
 
 What the rows are (the table states none of it): ``b`` clients each keep one request in flight, ten requests a client
-in all; lengths lie between 0.8 and 1 of ``isl`` and ``osl``, but are fixed in the rows of release 0.12.0. The engine's
-settings are those under which the rows are consistent: 8,192 batched tokens (published), one prompt and a half beside
-the clients' tokens for release 0.12.0 (inferred); KV cache in BF16 on H100, in FP8 on H200 and B200 (inferred).
+in all; lengths lie between 0.8 and 1 of ``isl`` and ``osl``, but are fixed in the rows that name a release. Settings of
+the engine are those under which the rows are consistent: 8,192 batched tokens (published), one prompt and a half beside
+the clients' tokens where a release is named (inferred); KV cache in BF16 on H100, in FP8 on H200 and Blackwell
+(inferred). Room for the KV cache is what the memory model leaves.
 """
 
 import csv
-import gzip
 import io
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from math import nan
 from pathlib import Path
 from random import Random
-from typing import Any
 
-from vlm_operator.catalogue.load import find_gpu
+from tests.accuracy.benchmarks import DATA, read_text
+from tests.accuracy.decoders import find_decoder, format_of_run, load_shapes
+from tests.accuracy.fields import UnclearRowError, UnreadableFileError, count, positive, words
+from tests.accuracy.gpus import served_gpu
+from tests.accuracy.kv_room import kv_room
+from tests.accuracy.memory_logs import LogConditions
+from tests.accuracy.models import PublishedModel
+from tests.accuracy.releases import Version, parse_version, release_of
 from vlm_operator.catalogue.types import LatencyCalibration
-from vlm_operator.sizing.inventory import GpuKind, kind_from_card
+from vlm_operator.sizing.inventory import GpuKind
 from vlm_operator.sizing.latency.step import Layout, decoder_model
-from vlm_operator.sizing.shape.quantisation import read_quantisation
-from vlm_operator.sizing.shape.text.read import read_text
-from vlm_operator.sizing.shape.types import Quantisation, ShapeRefusal, TextShape
 from vlm_operator.sizing.traffic import (
     ClosedLoop,
     KVBlocks,
@@ -37,62 +37,48 @@ from vlm_operator.sizing.traffic import (
     simulate,
 )
 
-DATA = Path(__file__).parent / "data"
-GPUS = {
-    "h100_sxm": "h100-80gb-sxm",
-    "h200_sxm": "h200-sxm",
-    "b200_sxm": "b200-sxm",
-    "b300_sxm": "b300-sxm",
-    "gb200": "gb200",
-    "a100_sxm": "a100-80gb-sxm",
-    "l40s": "l40s",
-}
-FP8: Mapping[str, Any] = {"quant_method": "fp8"}
-NVFP4: Mapping[str, Any] = {
-    "quant_method": "modelopt",
-    "quant_algo": "NVFP4",
-    "group_size": 16,
-    "exclude_modules": ["lm_head"],
-}
-FORMATS: Mapping[str, Mapping[str, Any] | None] = {
-    "": None,
-    "bf16": None,
-    "bfloat16": None,
-    "fp8": FP8,
-    "fp4": NVFP4,
-    "nvfp4": NVFP4,
-}
-FP8_CACHE = ("h200_sxm", "b200_sxm", "b300_sxm", "gb200")
+COLUMNS = ("model", "system", "isl", "osl", "b", "tp")
+"""Columns that a table of runs needs, beside one of ``TIMES``; ``prec`` and ``note`` may be missing."""
+TIMES = ("ttft_m", "tpot_m")
+FP8_CACHE = ("h200-sxm", "b200-sxm", "b300-sxm", "gb200", "gb300")
+DISAGGREGATED = ("0.12.0", "fp8")
+"""Note and format of rows that behave like disaggregated prefill and decode."""
 REQUESTS_PER_CLIENT = 10
-BLOCK_TOKENS = 16
+MOST_CLIENTS = 4096
+"""More clients than any published run; beyond, a row would be simulated for minutes."""
 PUBLISHED_TOKENS = 8192
+SEQUENCES = 1024
+"""The engine's default on GPUs of 70 GiB and more."""
 ROOM_FOR_PROMPTS = 1.5
 """Inferred: the form is that of AIConfigurator's own generator (``max_batch_size + isl + 1500``); with half a prompt of
 room instead of 1,500 tokens the rows of short and of long prompts agree."""
-SERIAL_RELEASE = "0.12.0"
+FIRST_ASYNCHRONOUS: Version = (0, 14)
+"""The first release whose scheduler works beside the GPU by default."""
+UNSTATED: Version = (0, 19)
+"""Release of rows that name none: the last before the defaults of memory changed, as these rows are older."""
 SERIAL_HOST = 0.00092
 """Seconds that each step of a release without asynchronous scheduling waits for the host more than later ones do;
 fitted to these rows, of no use to the product, whose engine overlaps both."""
-UTILISATION = 0.9
-"""Default share of the GPU at the time of the runs."""
-OTHER_BYTES = 4e9
-"""Activations, graphs and what lies outside the allocator, on top of the weights: the memory model's order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One row of the table; times in seconds."""
+    """One row of the table; times in seconds, None where nothing was measured."""
 
+    line: int
     model: str
     system: str
+    gpu: GpuKind
+    decoder: PublishedModel
     format: str
     input_tokens: int
     output_tokens: int
     clients: int
     ranks: int
-    ttft: float
-    tpot: float
-    note: str
+    ttft: float | None
+    tpot: float | None
+    release: Version | None
+    kv: KVBlocks
 
     @property
     def name(self) -> str:
@@ -100,112 +86,184 @@ class Run:
         parts = (self.model.split("/")[-1], self.system, self.format or "bf16", f"tp{self.ranks}")
         return " ".join(parts) + f" {self.input_tokens}/{self.output_tokens} b{self.clients}"
 
+    @property
+    def is_serial(self) -> bool:
+        """Whether the release schedules one step after the other."""
+        return self.release is not None and self.release < FIRST_ASYNCHRONOUS
 
-def read_runs(path: Path | None = None) -> tuple[Run, ...]:
-    """Return the rows of a file, or of ``data/``."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadRun:
+    """A row that is not compared, and why."""
+
+    name: str
+    model: str
+    system: str
+    ttft: float | None
+    tpot: float | None
+    why: str
+
+
+def read_runs(path: Path | None = None, models: Path | None = None) -> tuple[Run | UnreadRun, ...]:
+    """Return the rows of a file, or of ``data/``; ``models`` has the shapes of other models.
+
+    Raises:
+        UnreadableFileError: A file is missing or not of the format.
+    """
     source = path or DATA / "silicon_dense.csv.gz"
-    text = gzip.decompress(source.read_bytes()).decode() if source.suffix == ".gz" else source.read_text()
-    return tuple(
-        Run(
-            model=row["model"],
-            system=row["system"],
-            format=row["prec"],
-            input_tokens=int(float(row["isl"])),
-            output_tokens=int(float(row["osl"])),
-            clients=int(float(row["b"])),
-            ranks=int(float(row["tp"])),
-            ttft=_milliseconds(row["ttft_m"]),
-            tpot=_milliseconds(row["tpot_m"]),
-            note=row["note"],
-        )
-        for row in csv.DictReader(io.StringIO(text))
-    )
-
-
-def _milliseconds(text: str) -> float:
-    """Return seconds; nan where nothing was measured."""
     try:
-        return float(text) / 1000
-    except ValueError:
-        return nan
+        reader = csv.DictReader(io.StringIO(read_text(source), newline=""))
+        columns = reader.fieldnames or ()
+        rows = [(reader.line_num, row) for row in reader]
+    except csv.Error as error:
+        raise UnreadableFileError(f"{source}: no table of comma-separated values: {error}") from error
+    missing = [name for name in COLUMNS if name not in columns]
+    if not any(name in columns for name in TIMES):
+        missing.append(" or ".join(TIMES))
+    if missing:
+        raise UnreadableFileError(f"{source}: the first row lacks the column {missing[0]}")
+    shapes = {**load_shapes(), **(load_shapes(models) if models else {})}
+    return tuple(_read(line, row, shapes) for line, row in rows)
 
 
-def why_not_scored(run: Run) -> str:
-    """Return why a row does not count, empty where it does."""
-    if run.note == "0.12.0" and run.format == "fp8":
-        return "behaves like disaggregated prefill and decode, which is not modelled"
-    if not (run.ttft > 0 and run.tpot > 0):
-        return "it states no TTFT or no TPOT"
-    if run.system not in GPUS or run.format not in FORMATS:
-        return f"{run.system} with {run.format or 'bf16'} is not modelled"
-    if run.model not in text_models():
-        return "the model's shape is not known"
-    return ""
+def _read(line: int, row: Mapping[str, str | None], shapes: Mapping[str, Mapping[str, object]]) -> Run | UnreadRun:
+    try:
+        run = _run(line, row, shapes)
+    except UnclearRowError as unclear:
+        name = " ".join(words(row, key) for key in ("model", "system", "prec") if words(row, key))
+        times = {key: _seconds_or_none(row, f"{key}_m") for key in ("ttft", "tpot")}
+        return UnreadRun(
+            name=f"line {line}: {name}",
+            model=words(row, "model"),
+            system=words(row, "system"),
+            why=str(unclear),
+            **times,
+        )
+    if (words(row, "note"), run.format) == DISAGGREGATED:
+        why = "behaves like disaggregated prefill and decode, which is not modelled"
+        return UnreadRun(name=run.name, model=run.model, system=run.system, ttft=run.ttft, tpot=run.tpot, why=why)
+    return run
 
 
-@cache
-def text_models() -> Mapping[str, Mapping[str, Any]]:
-    """The shapes of the models in the table, by id."""
-    return {model["id"]: model for model in json.loads((DATA / "silicon_models.json").read_text())["models"]}
+def _run(line: int, row: Mapping[str, str | None], shapes: Mapping[str, Mapping[str, object]]) -> Run:
+    needed = {name: words(row, name) for name in COLUMNS}
+    lacking = [name for name, value in needed.items() if not value]
+    if lacking:
+        raise UnclearRowError(f"it does not state {' and '.join(lacking)}")
+    number_format = format_of_run(words(row, "prec"), needed["model"])
+    gpu = served_gpu(needed["system"])
+    if gpu is None:
+        raise UnclearRowError(f"the catalogue has no GPU named {needed['system']}")
+    decoder = find_decoder(needed["model"], number_format, shapes)
+    if decoder is None:
+        raise UnclearRowError(f"the shape of {needed['model']} in {number_format or 'bf16'} is not known")
+    ttft, tpot = _seconds(row, "ttft_m"), _seconds(row, "tpot_m")
+    if ttft is None and tpot is None:
+        raise UnclearRowError("it states no TTFT and no TPOT")
+    lengths = {name: max(1, round(positive(row, name) or 1)) for name in ("isl", "osl")}
+    run = Run(
+        line=line,
+        model=needed["model"],
+        system=needed["system"],
+        gpu=gpu,
+        decoder=decoder,
+        format=number_format,
+        input_tokens=lengths["isl"],
+        output_tokens=lengths["osl"],
+        clients=count(row, "b") or 1,
+        ranks=count(row, "tp") or 1,
+        ttft=ttft,
+        tpot=tpot,
+        release=_release(words(row, "note")),
+        kv=KVBlocks(total=0),
+    )
+    run = replace(run, kv=_kv_blocks(run))
+    _check(run)
+    return run
 
 
-@cache
-def read_model(model: str, number_format: str) -> tuple[TextShape, Quantisation | None]:
-    """Return the shape of a model in a number format."""
-    sizes = {key: value for key, value in text_models()[model].items() if key not in {"id", "note"}}
-    kind = "qwen3" if "Qwen3" in model else "llama"
-    config = {"model_type": kind, "tie_word_embeddings": False, "max_position_embeddings": 131072, **sizes}
-    stored = FORMATS[number_format]
-    quantisation = read_quantisation({"quantization_config": stored}) if stored else None
-    assert not isinstance(quantisation, ShapeRefusal)
-    return read_text(config, 2, quantisation), quantisation
+def _check(run: Run) -> None:
+    """Refuse what no engine would serve, or what nobody would wait for."""
+    heads, context = run.decoder.shape.text.heads, run.decoder.context
+    if heads % run.ranks:
+        raise UnclearRowError(f"tp {run.ranks} does not divide the model's {heads} heads")
+    if run.input_tokens + run.output_tokens > context:
+        raise UnclearRowError(f"isl and osl exceed the model's context of {context} tokens")
+    if run.clients > MOST_CLIENTS:
+        raise UnclearRowError(f"more than {MOST_CLIENTS} clients are not simulated")
+    if run.kv.total * run.kv.block_tokens < run.input_tokens + run.output_tokens:
+        raise UnclearRowError("its weights leave no room for the KV cache of one request")
 
 
-@cache
-def gpu_of(system: str) -> GpuKind:
-    """Return the GPU behind a system's name."""
-    return kind_from_card(find_gpu(GPUS[system]))
+def _release(note: str) -> Version | None:
+    """Return the release that a note consists of; a note may be anything else."""
+    return parse_version(note) if note[:1].isdigit() else None
+
+
+def _seconds(row: Mapping[str, str | None], name: str) -> float | None:
+    found = positive(row, name)
+    return None if found is None else found / 1000
+
+
+def _seconds_or_none(row: Mapping[str, str | None], name: str) -> float | None:
+    try:
+        return _seconds(row, name)
+    except UnclearRowError:
+        return None
 
 
 def kv_dtype(run: Run) -> str:
     """Return the KV cache's type under which the rows are consistent with the GPU's memory."""
-    return "fp8" if run.system in FP8_CACHE and run.note != SERIAL_RELEASE else "auto"
+    return "fp8" if run.gpu.id in FP8_CACHE and run.release is None else "auto"
 
 
 def simulate_run(
     run: Run, calibration: LatencyCalibration, serial_host: float = SERIAL_HOST, seed: int = 1
 ) -> TrafficResult:
     """Return what the simulation finds for a row."""
-    shape, quantisation = read_model(run.model, run.format)
-    layout = Layout(gpu=gpu_of(run.system), ranks=run.ranks, kv_dtype=kv_dtype(run))
-    costs = decoder_model(shape, quantisation, layout, calibration)
-    if run.note == SERIAL_RELEASE:
+    shape = run.decoder.shape
+    layout = Layout(gpu=run.gpu, ranks=run.ranks, kv_dtype=kv_dtype(run))
+    costs = decoder_model(shape.text, shape.quantisation, layout, calibration)
+    if run.is_serial:
         costs = replace(costs, fixed=costs.fixed + serial_host)
-    fixed = run.note == SERIAL_RELEASE
+    fixed = run.release is not None
     kind = RequestKind(weight=1, text=_lengths(run.input_tokens, fixed), output=_lengths(run.output_tokens, fixed))
     limits = ServerLimits(
-        max_num_seqs=1024,
+        max_num_seqs=SEQUENCES,
         max_num_batched_tokens=batched_tokens(run),
-        kv=KVBlocks(total=kv_tokens(run) // BLOCK_TOKENS),
+        kv=run.kv,
         prefix_caching=False,
     )
     loop = ClosedLoop(clients=run.clients, requests=REQUESTS_PER_CLIENT * run.clients)
     return simulate(TrafficRun(mix=RequestMix(kinds=(kind,)), arrivals=loop, limits=limits), costs, Random(seed))  # noqa: S311 - traffic, not secrets
 
 
-def kv_tokens(run: Run) -> int:
-    """Return the tokens that the KV cache of one rank holds."""
-    shape, _ = read_model(run.model, run.format)
-    element = 1 if kv_dtype(run) == "fp8" else 2
-    weights = sum(weight.measure(run.ranks, 2)[1] for weight in shape.weights)
-    room = gpu_of(run.system).engine_memory_bytes * UTILISATION - weights - OTHER_BYTES
-    token = shape.layers * max(1, shape.kv_heads // run.ranks) * 2 * shape.head_dim * element
-    return max(0, int(room / token))
+def _kv_blocks(run: Run) -> KVBlocks:
+    """Return the room for the KV cache on each rank."""
+    conditions = LogConditions(
+        gpu=run.gpu,
+        release=release_of(run.release or UNSTATED),
+        tensor_parallel_size=run.ranks,
+        utilization=release_of(run.release or UNSTATED).utilization,
+        max_model_len=run.input_tokens + run.output_tokens,
+        max_num_seqs=SEQUENCES,
+        max_num_batched_tokens=batched_tokens(run),
+        eager=False,
+        image_limit=0,
+        video_limit=0,
+        largest_graph=None,
+        kv_dtype=kv_dtype(run),
+        encoder_mode="weights",
+        skips_encoder=True,
+        max_pixels=None,
+        profiled=None,
+    )
+    return kv_room(conditions, run.decoder)
 
 
 def batched_tokens(run: Run) -> int:
     """Return the tokens of a step with which a row was served."""
-    if run.note == SERIAL_RELEASE:
+    if run.release is not None:
         return run.clients + int(ROOM_FOR_PROMPTS * run.input_tokens)
     return PUBLISHED_TOKENS
 
@@ -214,6 +272,6 @@ def _lengths(tokens: int, fixed: bool) -> Lengths:  # noqa: FBT001
     return Lengths.fixed(tokens) if fixed else Lengths.between(0.8 * tokens, tokens)
 
 
-def scored(runs: Sequence[Run]) -> tuple[Run, ...]:
+def scored(runs: Sequence[Run | UnreadRun]) -> tuple[Run, ...]:
     """Return the rows that count."""
-    return tuple(run for run in runs if not why_not_scored(run))
+    return tuple(run for run in runs if isinstance(run, Run))

@@ -11,6 +11,7 @@ from typing import Final
 
 from tests.accuracy.benchmarks import PublishedRow, load_published
 from tests.accuracy.encoder_profile import context, profile_encoder, takes_videos
+from tests.accuracy.fields import UnclearRowError, number
 from tests.accuracy.memory_logs import LogConditions, NotUnderstood, complete_log, read_conditions
 from tests.accuracy.models import PublishedModel, find_published
 from tests.accuracy.releases import SORTED_COPIES
@@ -69,19 +70,28 @@ def memory_rows(benchmarks: Path | None = None) -> Sequence[AccuracyRow]:
 def compare_log(log: PublishedRow) -> tuple[AccuracyRow, ...]:
     """Return the rows of one log; one unscored row that says why where it cannot be compared."""
     log = complete_log(log)
+    try:
+        return _compare_log(log)
+    except UnclearRowError as unclear:
+        return (_unscored(log, str(unclear)),)
+
+
+def _compare_log(log: PublishedRow) -> tuple[AccuracyRow, ...]:
     conditions = read_conditions(log)
     if isinstance(conditions, NotUnderstood):
         return (_unscored(log, conditions.why),)
     model = find_published(str(log.get("model") or ""), conditions.max_pixels)
     if model is None:
         return (_unscored(log, "the model, or how its weights are stored, is not known"),)
+    if model.shape.text.heads % conditions.tensor_parallel_size:
+        return (_unscored(log, f"tp {conditions.tensor_parallel_size} does not divide the model's heads"),)
     ends = {end: predict(conditions, model, end) for end in ENDS}
     why_not = _why_not(log, conditions, model)
     if why_not:
         return (_unscored(log, why_not, ends["value"]),)
-    rows = [_compare(log, name, ends) for name, field in PUBLISHED.items() if log.get(field)]
+    rows = [_compare(log, name, ends) for name, field in PUBLISHED.items() if number(log, field)]
     layout = kv_layout(model.shape, _kv_settings(conditions))
-    if log.get("kv_tokens") and layout.group_count == 1 and not layout.has_states:
+    if number(log, "kv_tokens") and layout.group_count == 1 and not layout.has_states:
         rows.append(_compare_tokens(log, conditions, layout, context(conditions, model)))
     return tuple(rows)
 
@@ -90,7 +100,7 @@ def _why_not(log: PublishedRow, conditions: LogConditions, model: PublishedModel
     """Return why a log that is understood is no measure of the model; empty where it is one."""
     if log.get("host") == "WSL2":
         return "WSL2 counts memory as used that was given back; clusters run Linux"
-    if not log.get(PUBLISHED[KV_CACHE]):
+    if not number(log, PUBLISHED[KV_CACHE]):
         return str(log.get("outcome") or "the log gives no KV cache memory")
     if conditions.release.caps_video and conditions.profiled is None and takes_videos(conditions, model):
         return "the video that this release profiles with is not stated"
@@ -168,7 +178,7 @@ def _compare(log: PublishedRow, quantity: str, ends: dict[End, Prediction]) -> A
         unit="GiB",
         source=log["source"],
         predicted=ends["value"].figure(quantity),
-        published=log[PUBLISHED[quantity]],
+        published=number(log, PUBLISHED[quantity]),
         low=figures[0] - ROUNDING,
         high=figures[-1] + ROUNDING,
         better="higher" if quantity == KV_CACHE else "lower",
@@ -195,7 +205,7 @@ def _compare_tokens(log: PublishedRow, conditions: LogConditions, layout: KVLayo
             available_bytes=int(gib * GIB),
         ).tokens
 
-    logged = float(log["kv_cache_gib"])
+    logged = number(log, PUBLISHED[KV_CACHE]) or 0.0
     return AccuracyRow(
         id=log["id"],
         section=SECTION,
@@ -203,7 +213,7 @@ def _compare_tokens(log: PublishedRow, conditions: LogConditions, layout: KVLayo
         unit="tokens",
         source=log["source"],
         predicted=tokens(logged),
-        published=log["kv_tokens"],
+        published=number(log, "kv_tokens"),
         low=tokens(logged - ROUNDING),
         high=tokens(logged + ROUNDING),
         labels=_labels(log),
@@ -218,17 +228,24 @@ def _unscored(log: PublishedRow, why: str, prediction: Prediction | None = None)
         unit="GiB",
         source=log["source"],
         predicted=prediction.kv_cache if prediction else None,
-        published=log.get("kv_cache_gib"),
+        published=_stated(log),
         scored=False,
         why_not=why,
         labels=_labels(log),
     )
 
 
+def _stated(log: PublishedRow) -> float | None:
+    try:
+        return number(log, PUBLISHED[KV_CACHE])
+    except UnclearRowError:
+        return None
+
+
 def _contradicts_itself(log: PublishedRow, conditions: LogConditions) -> str:
     """Return how the parts of a log that gives them all differ from its budget; empty where they add up."""
-    parts = [log.get(f"{name}_gib") for name in ("weights", "activation_peak", "non_torch", "kv_cache")]
-    total = sum(part for part in parts if part is not None)
+    parts = [number(log, f"{name}_gib") for name in ("weights", "activation_peak", "non_torch", "kv_cache")]
+    total = sum(part or 0.0 for part in parts)
     budget = conditions.gpu.engine_memory_bytes * conditions.utilization / GIB
     if None in parts or abs(total - budget) < 0.01 * budget:
         return ""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from tests.accuracy.benchmarks import DATA, PublishedRow
+from tests.accuracy.fields import count
 from tests.accuracy.releases import FIRST_SCORED, Release, default_batch, parse_version, release_of
 from vlm_operator.catalogue.load import all_gpus
 from vlm_operator.catalogue.types import GpuCard
@@ -82,7 +83,11 @@ def complete_log(row: PublishedRow) -> PublishedRow:
 
 
 def read_conditions(row: PublishedRow) -> LogConditions | NotUnderstood:
-    """Return the conditions of one row, or why it has no place among the scored ones."""
+    """Return the conditions of one row, or why it has no place among the scored ones.
+
+    Raises:
+        UnclearRowError: A field of the row cannot be read.
+    """
     refused = _other_world(row)
     if refused:
         return NotUnderstood(why=refused)
@@ -94,17 +99,18 @@ def read_conditions(row: PublishedRow) -> LogConditions | NotUnderstood:
     gpu = read_gpu(str(row.get("gpu") or ""))
     if gpu is None:
         return NotUnderstood(why="the GPU, or what the engine sees of its memory, is not stated")
-    return _read_flags(row, gpu, release_of(version))
+    return read_flags(row, gpu, release_of(version))
 
 
-def _read_flags(row: PublishedRow, gpu: GpuKind, release: Release) -> LogConditions:
+def read_flags(row: PublishedRow, gpu: GpuKind, release: Release) -> LogConditions:
+    """Return the conditions under the row's flags and, where they do not say, the release's defaults."""
     flags, engine = str(row.get("flags") or ""), str(row.get("vllm"))
     offline = "offline" in engine or "LLM(" in engine + flags
     tokens, sequences = default_batch(release, gpu.engine_memory_bytes, gpu.product, offline=offline)
     return LogConditions(
         gpu=gpu,
         release=release,
-        tensor_parallel_size=int(row.get("tp") or _number(flags, "tensor.parallel.size") or 1),
+        tensor_parallel_size=count(row, "tp") or _number(flags, "tensor.parallel.size") or 1,
         utilization=_fraction(flags) or release.utilization,
         max_model_len=_number(flags, "max.model.len"),
         max_num_seqs=_number(flags, "max.num.seqs") or sequences,
@@ -164,7 +170,7 @@ def _with_memory(kind: GpuKind, size: int, *, named: bool) -> GpuKind:
 
 
 def _named_card(text: str) -> GpuCard | None:
-    words = set(re.findall(r"[a-z0-9]+", text.lower().replace("gb", "gb ")))
+    words = set(re.findall(r"[a-z0-9]+", re.sub(r"(\dgb)", r"\1 ", text.lower())))
     found = []
     for card in all_gpus():
         parts = card.id.split("-")
@@ -202,6 +208,7 @@ def _limit(flags: str, modality: str) -> int:
 
 def _profiled(row: PublishedRow) -> Profiled | None:
     found = re.match(r"(\d+) (image|video|audio)", str(row.get("profiled") or ""))
-    if found is None or not row.get("encoder_budget_tokens"):
+    budget = count(row, "encoder_budget_tokens")
+    if found is None or budget is None:
         return None
-    return Profiled(items=int(found.group(1)), modality=found.group(2), budget_tokens=int(row["encoder_budget_tokens"]))
+    return Profiled(items=max(1, int(found.group(1))), modality=found.group(2), budget_tokens=budget)

@@ -90,7 +90,7 @@ def find_published(text: str, max_pixels: int | None = None) -> PublishedModel |
 def _split(text: str) -> tuple[str, str, str]:
     """Return the last part of a model's id, the same without the format of its weights, and all that the row says."""
     words = text.lower()
-    first = re.sub(r"\(.*?\)", "", words).split()[0] if words.strip() else ""
+    first = next(iter(re.sub(r"\(.*?\)", "", words).split()), "")
     exact = first.rsplit("/", 1)[-1]
     name = exact
     for suffix in (r"-fp8(-dynamic)?$", r"-nvfp4$", r"-quantized\.w8a8$", r"-quantized\.w4a16$", r"-bf16$"):
@@ -139,14 +139,15 @@ def _served(model_id: str, stated: str | None, max_pixels: int | None) -> Publis
 def _text_shape(model_id: str, stated: str | None) -> ModelShape:
     config = _text_configs()[model_id]
     if config["model_type"] == "gpt_oss":
-        return _shape_without_images(model_id, *_gpt_oss(config))
+        return shape_without_images(model_id, *_gpt_oss(config))
     found = None if stated is None else read_quantisation({"quantization_config": FORMATS[stated]})
     if isinstance(found, ShapeRefusal):
         raise TypeError(found.message)
-    return _shape_without_images(model_id, read_text(config, 2, found), found)
+    return shape_without_images(model_id, read_text(config, 2, found), found)
 
 
-def _shape_without_images(name: str, text: TextShape, quantisation: Quantisation | None) -> ModelShape:
+def shape_without_images(name: str, text: TextShape, quantisation: Quantisation | None) -> ModelShape:
+    """Return a language model as a checkpoint without a tower."""
     vision = VisionShape(
         layers=0,
         hidden=0,

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from vlm_operator.cli.text import table as align
 
-FEWEST_ROWS = 5
+FEWEST_ROWS = 2
 """Rows of one GPU or model from which on they are summarised by themselves."""
 
 
@@ -113,22 +113,21 @@ def summarise_group(rows: Sequence[AccuracyRow]) -> Summary:
 
 
 def summarise_labels(rows: Sequence[AccuracyRow]) -> tuple[tuple[str, Summary], ...]:
-    """Return a summary for each GPU and each model with enough scored rows of one kind, where there are several."""
+    """Return a summary for each GPU and each model with enough scored rows of one kind."""
     found: list[tuple[str, Summary]] = []
     for label in ("gpu", "model"):
         groups: dict[str, list[AccuracyRow]] = {}
         for row in rows:
             groups.setdefault(row.labels.get(label, ""), []).append(row)
         large = [(name, group) for name, group in groups.items() if len(group) >= FEWEST_ROWS]
-        if len(groups) > 1:
-            found += [(name, summarise_group(group)) for name, group in sorted(large)]
+        found += [(name, summarise_group(group)) for name, group in sorted(large)]
     return tuple(found)
 
 
 def to_text(rows: Sequence[AccuracyRow]) -> str:
     """Return the tables for a terminal: scored rows and summary by section, then what is not scored and why."""
     parts = [_section_text([row for row in rows if row.section == name]) for name in _sections(rows)]
-    return "\n\n".join(parts) + "\n"
+    return ("\n\n".join(parts) or "no published rows") + "\n"
 
 
 def to_json(rows: Sequence[AccuracyRow]) -> str:

@@ -87,11 +87,12 @@ def test_gpus_and_models_with_enough_rows_are_summarised_by_themselves() -> None
             source="a run",
             predicted=110.0 if number % 2 else 100.0,
             published=100.0,
-            labels={"gpu": "slow" if number % 2 else "fast", "model": "one"},
+            labels={"gpu": "slow" if number % 2 else "fast", "model": "one" if number else "single"},
         )
         for number in range(10)
     ]
     found = to_text(rows)
     assert "  fast: 5 rows, median error 0.0 %, p90 0.0 %" in found
     assert "  slow: 5 rows, median error 10.0 %, p90 10.0 %" in found
-    assert "  one:" not in found
+    assert "  one: 9 rows, median error 10.0 %, p90 10.0 %" in found
+    assert "  single:" not in found

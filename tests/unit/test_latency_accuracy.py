@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from tests.accuracy.latency_serving import serving_rows
+from tests.accuracy.latency_serving import LOAD_INFERRED, MOST_LOAD, serving_rows
 from tests.accuracy.latency_silicon import GPU_LEFT_OUT, ROWS_LEFT_OUT, SECTION, silicon_rows
 from tests.accuracy.table import AccuracyRow, Summary, summarise, summarise_group
 
@@ -48,6 +48,23 @@ def test_single_requests_with_images_are_met_within_a_tenth() -> None:
     assert found.median_error <= 0.10
     assert found.contained is not None
     assert found.contained >= 0.9
+
+
+def test_throughput_is_met_within_15_percent() -> None:
+    stated = [row for row in serving_rows() if row.scored and row.section == "serving" and row.quantity == "throughput"]
+    inferred = [row for row in serving_rows() if row.section == LOAD_INFERRED]
+    assert summarise_group(stated).median_error <= 0.15
+    found = summarise_group(inferred)
+    assert found.rows >= 45
+    assert found.median_error <= 0.15
+    assert found.contained is not None
+    assert found.contained >= 0.9
+
+
+def test_a_throughput_without_its_load_is_shown_beside_that_of_a_saturated_server() -> None:
+    unstated = [row for row in serving_rows() if row.why_not == MOST_LOAD]
+    assert len(unstated) >= 45
+    assert all(row.predicted and row.published and row.predicted > row.published for row in unstated)
 
 
 def test_rows_that_do_not_count_say_why() -> None:

@@ -142,14 +142,14 @@ def _limits(judged: Judged) -> ServerLimits:
     return ServerLimits(
         max_num_seqs=flags.max_num_seqs,
         max_num_batched_tokens=flags.max_num_batched_tokens,
-        kv=_blocks(judged.fit.cache),
+        kv=kv_blocks(judged.fit.cache),
         encoder_tokens=judged.fit.encoder_budget_tokens,
         preprocess_workers=max(1, min(cores, MEDIA_THREADS)),
         processor_cache_patches=PROCESSOR_CACHE_GIB * GIB // (vision.patch_row * PIXEL_BYTES),
     )
 
 
-def _blocks(cache: KVCachePlan) -> KVBlocks:
+def kv_blocks(cache: KVCachePlan) -> KVBlocks:
     """Return the cache in blocks of one size; groups with other blocks count in proportion, rounded up."""
     size = cache.block_size
     growing = bounded = states = bound = 0

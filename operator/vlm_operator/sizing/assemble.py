@@ -105,8 +105,7 @@ def assemble_latency(
 
 def spread_of(question: Question, evidence: latency.Evidence) -> Mapping[LatencyMetric, tuple[float, float]]:
     """Return what measured figures are of predicted ones, lowest and highest, for each latency."""
-    found = question.latency.spread[evidence]
-    return {metric: (found[key].low, found[key].high) for metric, key in SPREADS.items()}
+    return {metric: latency.spread_of(key, evidence, question.latency) for metric, key in SPREADS.items()}
 
 
 def assemble_plan(

@@ -17,7 +17,7 @@ from vlm_operator.sizing.latency.closed import (
     request_seconds,
     requests_per_minute,
 )
-from vlm_operator.sizing.latency.estimate import Estimate, Evidence, Quantity, with_interval
+from vlm_operator.sizing.latency.estimate import Estimate, Evidence, Quantity, spread_of, with_interval
 from vlm_operator.sizing.latency.step import Layout, StepModel, decoder_model, step_model
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "queue_seconds",
     "request_seconds",
     "requests_per_minute",
+    "spread_of",
     "step_model",
     "with_interval",
 ]

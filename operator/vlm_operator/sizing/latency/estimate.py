@@ -22,7 +22,13 @@ class Estimate:
     evidence: Evidence
 
 
+def spread_of(quantity: Quantity, evidence: Evidence, calibration: LatencyCalibration) -> tuple[float, float]:
+    """Return what measured figures are of predicted ones, lowest and highest, among the rows of that evidence."""
+    spread = calibration.spread[evidence][quantity]
+    return spread.low, spread.high
+
+
 def with_interval(value: float, quantity: Quantity, evidence: Evidence, calibration: LatencyCalibration) -> Estimate:
     """Return ``value`` with the spread of measured over predicted among the rows of that evidence."""
-    spread = calibration.spread[evidence][quantity]
-    return Estimate(value=value, low=value * spread.low, high=value * spread.high, evidence=evidence)
+    low, high = spread_of(quantity, evidence, calibration)
+    return Estimate(value=value, low=value * low, high=value * high, evidence=evidence)

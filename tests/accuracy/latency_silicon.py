@@ -7,7 +7,7 @@ table.
 
 The runs of B200 show a cost of each prefill step that grows with the ranks: 26 ms from one GPU to two, where Hopper's
 is 3 ms. No kernel table and no datasheet tells of it. With B200 left out, TTFT on one of them is predicted as well as
-elsewhere, on two some 12 % too low, on eight 45 %; the interval of GPUs without runs reaches that far up.
+elsewhere, on two 14 % too low, on eight 43 %; the interval of GPUs without runs reaches that far up.
 """
 
 import json

@@ -13,8 +13,11 @@ import yaml
 
 import vlm_operator
 from vlm_operator.catalogue.load import find_model, model_ids
+from vlm_operator.cli.inventory_file import parse_inventory
 from vlm_operator.cli.main import main
 from vlm_operator.cli.output import COLUMNS
+from vlm_operator.sizing.inventory import Resources
+from vlm_operator.units import GIB
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(vlm_operator.__file__).parents[1])}
 MODEL = "Qwen/Qwen2.5-VL-7B-Instruct"
@@ -267,6 +270,16 @@ def test_an_inventory_file_limits_the_gpus(tmp_path: Path, capsys: pytest.Captur
     assert document["estimate"]["hourlyCostCents"] % 50 == 0
 
 
+def test_an_inventory_file_limits_cores_and_memory_where_it_tells_them() -> None:
+    small = "- {gpu: l40s, gpusPerNode: 4, nodes: 2, cpuCores: 16, memoryGiB: 64}\n"
+    large = "- {gpu: l40s, gpusPerNode: 8, nodes: 1}\n- {gpu: l40s, gpusPerNode: 8, cpuCores: 96}\n"
+    unlimited, counted = parse_inventory(small + large, "it").shapes
+    assert (unlimited.free_by_node, unlimited.nodes) == (None, (Resources(gpus=8, cpu_cores=96),))
+    assert counted.gpus_per_node == 8
+    assert counted.room_for(Resources(gpus=1, cpu_cores=5, memory_bytes=16 * GIB)) == 3 + 3 + 8
+    assert counted.room_for(Resources(gpus=1, cpu_cores=1, memory_bytes=33 * GIB)) == 1 + 1 + 8
+
+
 def test_an_inventory_file_may_hold_mig_instances_but_no_shared_gpus(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -284,11 +297,13 @@ def test_an_inventory_file_may_hold_mig_instances_but_no_shared_gpus(
 
 def test_every_problem_of_an_inventory_file_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     inventory = tmp_path / "gpus.yaml"
-    inventory.write_text("- {gpu: L40, gpusPerNode: 0, node: 2}\n- {gpu: NVIDIA-L40X, gpusPerNode: 1}\n- 5\n")
+    inventory.write_text(
+        "- {gpu: L40, gpusPerNode: 0, node: 2, cpuCores: 1.5}\n- {gpu: NVIDIA-L40X, gpusPerNode: 1}\n- 5\n"
+    )
     file = write(tmp_path, a_document())
     assert main(["plan", "-f", file, "--inventory", str(inventory)]) == 2
     err = capsys.readouterr().err
-    for words in ("[0].gpusPerNode", "[0].node", "[1].gpu", "[2]", f"4 problems in {inventory}"):
+    for words in ("[0].gpusPerNode", "[0].node", "[0].cpuCores", "[1].gpu", "[2]", f"5 problems in {inventory}"):
         assert words in err
 
 

@@ -93,10 +93,17 @@ def test_the_strategy_follows_free_gpus_when_a_rollout_starts_and_not_afterwards
     slow = {product: (Resources(gpus=8, cpu_cores=4),)}
     waiting = deployment_of(decide(changed, inventory(nodes.H100_X8), running, slow))
     strategies = [made["spec"]["strategy"]["rollingUpdate"] for made in (crowded, roomy, waiting)]
-    without = {"maxSurge": 0, "maxUnavailable": 3}  # two more than run: one of them may go at a time
-    assert strategies == [without, {"maxSurge": 1, "maxUnavailable": 0}, without]
+    one_less, as_many = ({"maxSurge": 0, "maxUnavailable": missing} for missing in (3, 2))  # one runs, of three
+    assert strategies == [one_less, as_many, one_less]
     assert deployment_of(decide(changed, inventory(nodes.H100_X8), roomy, slow)) == roomy
     assert deployment_of(decide(changed, inventory(nodes.H100_X8), crowded, {})) == crowded
+
+
+def test_a_pod_more_is_started_where_there_is_room_for_it(running: dict[str, Any]) -> None:
+    changed = make_document(scaling={"maxReplicas": 5})
+    product = "NVIDIA-H100-80GB-HBM3"
+    again = decide(changed, inventory(nodes.H100_X8), running, {product: (Resources(gpus=8, cpu_cores=24),)})
+    assert deployment_of(again)["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
 
 
 def test_a_spec_that_cannot_be_read_is_a_problem() -> None:

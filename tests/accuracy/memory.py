@@ -113,13 +113,13 @@ def predict(conditions: LogConditions, model: PublishedModel, end: End) -> Predi
     request = _request(conditions, model)
     estimate = estimate_memory(request, constants)
     graphs = _graphs(conditions, request, constants)
-    buffers = estimate.buffers_bytes
+    buffers = estimate.need.buffers_bytes
     if not conditions.release.keeps_request_state:
-        buffers = estimate_memory(replace(request, max_num_seqs=0), constants).buffers_bytes
+        buffers = estimate_memory(replace(request, max_num_seqs=0), constants).need.buffers_bytes
     charged = graphs if conditions.release.charges_graphs else 0
-    loaded = estimate.weights.total + estimate.loader_residue_bytes
-    peak = estimate.activations.peak
-    taken = loaded + buffers + estimate.non_torch_bytes + peak + charged
+    loaded = estimate.need.weights.total + estimate.need.loader_residue_bytes
+    peak = estimate.need.activations.peak
+    taken = loaded + buffers + estimate.need.non_torch_bytes + peak + charged
     budget = conditions.gpu.engine_memory_bytes * conditions.utilization
     return Prediction(
         kv_cache=(budget - taken) / GIB, weights=loaded / GIB, activations=peak / GIB, graphs=graphs / GIB
@@ -166,7 +166,7 @@ def _graphs(conditions: LogConditions, request: MemoryRequest, constants: Memory
     if conditions.largest_graph is not None:
         few = max(1, conditions.largest_graph // 2)
         request = replace(request, max_num_seqs=min(few, request.max_num_seqs))
-    return estimate_memory(request, constants).cuda_graphs_bytes
+    return estimate_memory(request, constants).need.cuda_graphs_bytes
 
 
 def _compare(log: PublishedRow, quantity: str, ends: dict[End, Prediction]) -> AccuracyRow:

@@ -131,7 +131,7 @@ def test_the_overhead_grows_with_the_weights_and_a_latent_cache_is_not_divided()
         launched = serve(model, gpu_of("h100-94gb-nvl"), flags=flags).launch()
         assert isinstance(launched, Launched)
         begun = launched.begun.likely
-        overheads.append((begun.budget_bytes - begun.weights.total - begun.kv_available_bytes) / GIB)
+        overheads.append((begun.budget_bytes - begun.need.weights.total - begun.kv_available_bytes) / GIB)
     assert overheads == sorted(overheads)
     assert overheads[0] > 2.3
     assert overheads[-1] > 5.5  # on two cards of that SKU
@@ -162,7 +162,7 @@ def test_the_encoders_peak_grows_with_the_cap_and_is_no_constant() -> None:
         flags = LaunchFlags(max_model_len=17_000, max_num_batched_tokens=2048)
         launched = serve(QWEN_7B, gpu_of("h100-80gb-sxm"), flags=flags, max_pixels=pixels).launch()
         assert isinstance(launched, Launched)
-        peaks.append(launched.begun.likely.activations.encoder)
+        peaks.append(launched.begun.likely.need.activations.encoder)
     assert peaks == sorted(peaks)
     assert len(set(peaks)) == len(peaks)
 

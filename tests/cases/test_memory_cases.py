@@ -206,7 +206,7 @@ def test_the_235b_on_eight_80_gb_cards_depends_on_what_videos_reserve_and_never_
     today = serve(QWEN_235B, card, flags=flags, videos=1).launch()
     assert isinstance(today, Launched)
     assert today.begun.misfit is None
-    assert today.begun.likely.weights.total / 1e9 == pytest.approx(59, rel=0.01)
+    assert today.begun.likely.need.weights.total / 1e9 == pytest.approx(59, rel=0.01)
     then = dataclasses.replace(today.request, engine_tokens=153_600, dummy_patches=4 * 153_600)
     refused = start_up(then, memory_calibration())
     assert refused.misfit is not None

@@ -1,7 +1,5 @@
 """Laws of the KV cache that hold for every checkpoint, setting, length and memory."""
 
-import dataclasses
-
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -141,7 +139,7 @@ def test_eight_bits_take_no_more_than_sixteen_for_the_same_block(case: tuple[Mod
 def test_windows_kept_whole_need_no_less(case: tuple[ModelShape, KVSettings]) -> None:
     shape, settings = case
     assume(not any(isinstance(one, StateLayers) for one in shape.text.kv_layers))
-    on, off = (kv_layout(shape, dataclasses.replace(settings, hybrid_manager=switch)) for switch in (True, False))
+    on, off = (kv_layout(shape, settings._replace(hybrid_manager=switch)) for switch in (True, False))
     length, flight = 262_144, 4096
     needed = [one.blocks_for(length, flight) * one.bytes_per_block for one in (on, off)]
     # Grouping pads the last group of each kind by less than its own size.

@@ -74,7 +74,7 @@ def test_a_plan_that_fits_keeps_its_headroom_to_the_rounding(request: MemoryRequ
 @given(_requests())
 def test_the_likely_estimate_lies_between_the_ends(request: MemoryRequest) -> None:
     low = constants_at(memory_calibration(), "low")
-    taken = [estimate_memory(request, constants).taken_bytes for constants in (low, LIKELY, PESSIMISTIC)]
+    taken = [estimate_memory(request, constants).need.taken_bytes for constants in (low, LIKELY, PESSIMISTIC)]
     assert taken == sorted(taken)
 
 
@@ -108,7 +108,7 @@ def test_the_encoder_of_declared_images_fits_where_the_plan_fits(request: Memory
             continue
         items, patches, tokens = request.served
         served = dataclasses.replace(request, served=None, items=items, dummy_patches=patches, engine_tokens=tokens)
-        largest = estimate_memory(served, constants).activations.encoder
-        elsewhere = estimate.outside.total - estimate.outside.unprofiled
+        largest = estimate_memory(served, constants).need.activations.encoder
+        elsewhere = estimate.need.outside.total - estimate.need.outside.unprofiled
         room = estimate.engine_total_bytes - estimate.budget_bytes - elsewhere
-        assert largest <= estimate.activations.peak + room
+        assert largest <= estimate.need.activations.peak + room

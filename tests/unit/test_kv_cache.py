@@ -22,7 +22,7 @@ from vlm_operator.sizing.shape.text.kv_layers import layer_kinds, read_kv_layers
 from vlm_operator.units import GIB
 
 HOPPER = KVSettings(tensor_parallel_size=1, capability=(9, 0))
-AMPERE = dataclasses.replace(HOPPER, capability=(8, 0))
+AMPERE = HOPPER._replace(capability=(8, 0))
 LONG = AttentionLayers(kind="FullAttentionSpec", layers=10, kv_heads=8, key_dim=128, value_dim=128)
 
 
@@ -66,7 +66,7 @@ def test_capacity_of_published_start_up_logs(model: str, tokens: int, gib: float
 def test_windows_are_driven_by_the_batched_tokens() -> None:
     # Fact sheet 12.11: one request of 32k on Gemma-3-27B, 2,048 and 8,192 batched tokens, and without the manager.
     layout = _layout("google/gemma-3-27b-it")
-    whole = _layout("google/gemma-3-27b-it", dataclasses.replace(HOPPER, hybrid_manager=False))
+    whole = _layout("google/gemma-3-27b-it", HOPPER._replace(hybrid_manager=False))
     needed = [
         plan_kv_cache(one, max_model_len=32_768, max_in_flight_tokens=2 * batched, available_bytes=GIB).needed_bytes
         for one, batched in ((layout, 2048), (layout, 8192), (whole, 8192))
@@ -96,7 +96,7 @@ def test_blocks_hold_the_state_of_a_gated_delta_net(
     block: int,
     states: int,
 ) -> None:
-    settings = dataclasses.replace(HOPPER, capability=capability, prefix_caching=prefix_caching)
+    settings = HOPPER._replace(capability=capability, prefix_caching=prefix_caching)
     layout = _layout("Qwen/Qwen3.5-9B", settings)
     assert layout.block_tokens == block
     assert layout.blocks_per_group(block, 4096) == [states, states, states, 1]
@@ -141,7 +141,7 @@ def test_nemotron_mixers_take_the_page_of_its_attention() -> None:
     ],
 )
 def test_backends_ask_for_wide_blocks(model: str, dtype: str, capability: tuple[int, int], block: int) -> None:
-    settings = dataclasses.replace(HOPPER, dtype=dtype, capability=capability)
+    settings = HOPPER._replace(dtype=dtype, capability=capability)
     assert _layout(model, settings).block_tokens == block
 
 
@@ -183,20 +183,20 @@ def test_layers_that_differ_only_in_their_heads_share_one_table() -> None:
 )
 def test_bytes_by_type(dtype: str, bytes_per_head: int) -> None:
     # Fact sheet 3.1, a head of 128.
-    layout = lay_out((LONG,), dataclasses.replace(HOPPER, dtype=dtype))
+    layout = lay_out((LONG,), HOPPER._replace(dtype=dtype))
     assert layout.bytes_per_block == 10 * 16 * 8 * bytes_per_head
 
 
 @pytest.mark.parametrize(
     ("model", "settings", "words"),
     [
-        ("Qwen/Qwen2.5-VL-7B-Instruct", dataclasses.replace(AMPERE, dtype="fp8"), "8.9"),
-        ("Qwen/Qwen2.5-VL-7B-Instruct", dataclasses.replace(HOPPER, dtype="nvfp4"), "10.0"),
-        ("Qwen/Qwen2.5-VL-7B-Instruct", dataclasses.replace(HOPPER, dtype="float16"), "bfloat16"),
-        ("Qwen/Qwen2.5-VL-7B-Instruct", dataclasses.replace(HOPPER, dtype="turboquant_k8v4"), "no known size"),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", AMPERE._replace(dtype="fp8"), "8.9"),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", HOPPER._replace(dtype="nvfp4"), "10.0"),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", HOPPER._replace(dtype="float16"), "bfloat16"),
+        ("Qwen/Qwen2.5-VL-7B-Instruct", HOPPER._replace(dtype="turboquant_k8v4"), "no known size"),
         ("nvidia/Gemma-4-31B-IT-NVFP4", AMPERE, "8.9"),
-        ("moonshotai/Kimi-VL-A3B-Instruct", dataclasses.replace(HOPPER, dtype="int8_per_token_head"), "latent"),
-        ("Qwen/Qwen3.5-9B", dataclasses.replace(HOPPER, hybrid_manager=False), "hybrid"),
+        ("moonshotai/Kimi-VL-A3B-Instruct", HOPPER._replace(dtype="int8_per_token_head"), "latent"),
+        ("Qwen/Qwen3.5-9B", HOPPER._replace(hybrid_manager=False), "hybrid"),
     ],
 )
 def test_what_the_engine_refuses_is_refused_with_a_reason(model: str, settings: KVSettings, words: str) -> None:

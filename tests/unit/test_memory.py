@@ -73,16 +73,16 @@ def test_kv_cache_of_32_requests_with_four_images_each(image_tokens: int, reques
 def test_weights_and_request_state_span_the_published_load_size() -> None:
     # "Model loading took 15.63-15.67 GiB": weights, and part of the buffers that loading creates.
     estimate = estimate_memory(_request(), LIKELY)
-    assert estimate.weights.total / GIB == pytest.approx(15.65, rel=0.006)
-    assert estimate.weights.total < 15.63 * GIB
-    assert estimate.weights.total + estimate.buffers_bytes > 15.67 * GIB
+    assert estimate.need.weights.total / GIB == pytest.approx(15.65, rel=0.006)
+    assert estimate.need.weights.total < 15.63 * GIB
+    assert estimate.need.weights.total + estimate.need.buffers_bytes > 15.67 * GIB
 
 
 def test_deepstack_buffers_are_part_of_the_published_load_size() -> None:
     # "Model loading took 16.78 GiB": Qwen3-VL-8B with 8,192 batched tokens (mem11).
     request = dataclasses.replace(_request("Qwen/Qwen3-VL-8B-Instruct"), max_num_batched_tokens=8192)
     estimate = estimate_memory(request, LIKELY)
-    assert (estimate.weights.total + estimate.buffers_bytes) / GIB == pytest.approx(16.78, abs=0.03)
+    assert (estimate.need.weights.total + estimate.need.buffers_bytes) / GIB == pytest.approx(16.78, abs=0.03)
 
 
 def test_a_model_that_was_seen_to_run_out_of_memory_does_not_fit() -> None:
@@ -102,7 +102,7 @@ def test_a_model_that_was_seen_to_run_out_of_memory_does_not_fit() -> None:
 def test_a_default_video_sets_the_peak_that_was_observed() -> None:
     # Qwen2.5-VL-7B profiles a video of 114,688 tokens where videos are on: about 15.5 GiB (release 0.23).
     request = dataclasses.replace(_request(), dummy_patches=4 * 114_688, engine_tokens=114_688)
-    activations = estimate_memory(request, LIKELY).activations
+    activations = estimate_memory(request, LIKELY).need.activations
     assert activations.peak == activations.encoder
     assert activations.peak / GIB == pytest.approx(15.5, rel=0.05)
 
@@ -117,7 +117,7 @@ def test_experts_keep_their_workspaces_while_the_sampler_runs() -> None:
         engine_tokens=1024,
         items=7,
     )
-    activations = estimate_memory(request, LIKELY).activations
+    activations = estimate_memory(request, LIKELY).need.activations
     assert activations.peak == activations.sampler
     assert activations.peak / GIB == pytest.approx(2.92, rel=0.05)
 
@@ -127,7 +127,7 @@ def test_experts_keep_their_workspaces_while_the_sampler_runs() -> None:
     [("Qwen/Qwen2.5-VL-7B-Instruct", 0.51), ("google/gemma-3-27b-it", 1.02)],
 )
 def test_cuda_graphs_are_near_the_observed_ones(model: str, observed: float) -> None:
-    assert estimate_memory(_request(model), LIKELY).cuda_graphs_bytes / GIB == pytest.approx(observed, rel=0.25)
+    assert estimate_memory(_request(model), LIKELY).need.cuda_graphs_bytes / GIB == pytest.approx(observed, rel=0.25)
 
 
 def test_a_small_batch_captures_few_graphs() -> None:
@@ -137,9 +137,9 @@ def test_a_small_batch_captures_few_graphs() -> None:
 
 def test_parallel_ranks_share_the_model_and_pay_for_nccl() -> None:
     one, four = estimate_memory(_request(), LIKELY), estimate_memory(_request(size=4), LIKELY)
-    assert four.weights.total < one.weights.total / 3
+    assert four.need.weights.total < one.need.weights.total / 3
     assert four.kv_available_bytes > one.kv_available_bytes
-    assert one.outside.nccl == 0 < four.outside.nccl
+    assert one.need.outside.nccl == 0 < four.need.outside.nccl
 
 
 def test_ranks_without_nvlink_switches_hold_smaller_buffers() -> None:
@@ -149,19 +149,19 @@ def test_ranks_without_nvlink_switches_hold_smaller_buffers() -> None:
     workstation = dataclasses.replace(GPU, compute_capability=(12, 0))
     blackwell = estimate_memory(dataclasses.replace(_request(size=2), gpu=workstation), LIKELY)
     # Two H100 of release 0.19: 2.07 GiB grow while profiling, 1.53 with the context are there before.
-    assert hopper.non_torch_bytes / GIB == pytest.approx(2.07, abs=0.05)
-    assert (hopper.outside.nccl + hopper.outside.context) / GIB == pytest.approx(1.53, abs=0.1)
-    assert ada.non_torch_bytes == blackwell.non_torch_bytes < hopper.non_torch_bytes
-    assert ada.outside.nccl == blackwell.outside.nccl < hopper.outside.nccl
+    assert hopper.need.non_torch_bytes / GIB == pytest.approx(2.07, abs=0.05)
+    assert (hopper.need.outside.nccl + hopper.need.outside.context) / GIB == pytest.approx(1.53, abs=0.1)
+    assert ada.need.non_torch_bytes == blackwell.need.non_torch_bytes < hopper.need.non_torch_bytes
+    assert ada.need.outside.nccl == blackwell.need.outside.nccl < hopper.need.outside.nccl
 
 
 def test_a_tower_that_rotates_in_float32_needs_the_copies() -> None:
     # One image of 16,384 tokens through Qwen2.5-VL's tower in a release that copied: 3.0 GiB beside its outputs.
     request = _request("Qwen/Qwen2.5-VL-3B-Instruct")
     copied = dataclasses.replace(request.shape, vision=dataclasses.replace(request.shape.vision, wide_rotary=True))
-    wide = estimate_memory(dataclasses.replace(request, shape=copied), LIKELY).activations
+    wide = estimate_memory(dataclasses.replace(request, shape=copied), LIKELY).need.activations
     assert wide.encoder / GIB == pytest.approx(3.0, rel=0.03)
-    assert wide.encoder > 1.3 * estimate_memory(request, LIKELY).activations.encoder
+    assert wide.encoder > 1.3 * estimate_memory(request, LIKELY).need.activations.encoder
     assert _shape("PaddlePaddle/PaddleOCR-VL").vision.wide_rotary
     assert not request.shape.vision.wide_rotary
 
@@ -260,5 +260,5 @@ def test_inputs_of_single_layers_have_a_buffer_of_their_own() -> None:
     # Gemma-4-E4B: 42 layers take 256 elements each, for every batched token, in two bytes.
     small = _request("google/gemma-4-E4B-it")
     large = dataclasses.replace(small, max_num_batched_tokens=small.max_num_batched_tokens + 1000)
-    more = estimate_memory(large, LIKELY).buffers_bytes - estimate_memory(small, LIKELY).buffers_bytes
+    more = estimate_memory(large, LIKELY).need.buffers_bytes - estimate_memory(small, LIKELY).need.buffers_bytes
     assert more == 1000 * (small.shape.text.hidden + 42 * 256) * 2

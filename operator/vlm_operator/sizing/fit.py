@@ -5,6 +5,8 @@ In: ``FitRequest`` from ``judge.py``. Out: ``MemoryFit``, or the name and number
 the roomiest.
 """
 
+from functools import lru_cache
+
 from vlm_operator.catalogue.types import MemoryCalibration
 from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.encoder_budget import EncoderBudget, EncoderRefusal, encoder_budget
@@ -196,24 +198,26 @@ def _memory_request(request: FitRequest, batched_tokens: int, budget: EncoderBud
         dummy_patches=request.maximum.dummy_patches,
         engine_tokens=request.maximum.engine_tokens,
         items=budget.items_per_batch,
-        served=_largest_step(request, budget.tokens) if request.images else None,
+        served=_largest_step(request.images, budget.tokens, request.max_num_seqs * request.images_per_prompt),
     )
 
 
-def _largest_step(request: FitRequest, budget: int) -> ImageBatch:
+@lru_cache(maxsize=1024)
+def _largest_step(images: tuple[tuple[int, int], ...], budget: int, most: int) -> ImageBatch | None:
     """Return the step of declared images with the most patches that the encoder's budget lets through.
 
-    Of each size as many as pass, then of the others, larger ones first.
+    Of each size as many as pass, then of the others, larger ones first, ``most`` in all.
     """
-    sizes = sorted(request.images, reverse=True)
+    if not images:
+        return None
+    sizes = sorted(images, reverse=True)
     steps = []
     for first in sizes:
-        left, free, patches, tokens = budget, request.max_num_seqs * request.images_per_prompt, 0, 0
+        left, free, patches, tokens = budget, most, 0, 0
         for size in (first, *sizes):
             count = min(left // size[0], free)
             left, free = left - count * size[0], free - count
             patches, tokens = patches + count * size[1], tokens + count * size[0]
-        items = request.max_num_seqs * request.images_per_prompt - free
-        steps.append((patches, tokens, max(1, items)))
+        steps.append((patches, tokens, max(1, most - free)))
     patches, tokens, items = max(steps)
     return ImageBatch(items=items, patches=ceil_div(patches, items), tokens=ceil_div(tokens, items))

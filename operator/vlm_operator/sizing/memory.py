@@ -12,6 +12,7 @@ from typing import Final, Literal, NamedTuple
 from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.activations import ActivationPeaks, Step, measure_activations, measure_encoder
 from vlm_operator.sizing.inventory import GpuKind
+from vlm_operator.sizing.kept import kept_for_two
 from vlm_operator.sizing.kv_cache import KVSettings, kv_layout
 from vlm_operator.sizing.memory_constants import MemoryConstants
 from vlm_operator.sizing.shape import ModelShape
@@ -77,6 +78,19 @@ class ImageBatch(NamedTuple):
     tokens: int
 
 
+class Rank(NamedTuple):
+    """What decides the need of one rank beside the shape: layout, flags, the batches that its encoder takes."""
+
+    tensor_parallel_size: int
+    encoder_mode: EncoderMode
+    capability: tuple[int, int] | None
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    profiled: ImageBatch
+    served: ImageBatch | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRequest:
     """What to estimate: one rank of a server with these flags.
@@ -102,16 +116,25 @@ class MemoryRequest:
     served: ImageBatch | None = None
 
     @property
-    def profiled(self) -> ImageBatch:
-        """The batch of dummy images."""
-        return ImageBatch(items=self.items, patches=self.dummy_patches, tokens=self.engine_tokens)
+    def rank(self) -> Rank:
+        """All of it but the shape and the size of the GPU."""
+        return Rank(
+            tensor_parallel_size=self.tensor_parallel_size,
+            encoder_mode=self.encoder_mode,
+            capability=self.gpu.compute_capability,
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+            max_model_len=self.max_model_len,
+            profiled=ImageBatch(items=self.items, patches=self.dummy_patches, tokens=self.engine_tokens),
+            served=self.served,
+        )
 
     @property
     def max_in_flight_tokens(self) -> int:
         """Tokens of the batches in flight, which sliding windows keep room for."""
         return BATCHES_IN_FLIGHT * self.max_num_batched_tokens
 
-    def kv_settings(self, dtype: str = "auto") -> KVSettings:
+    def kv_settings(self, dtype: str) -> KVSettings:
         """Return what lays the KV cache out where its type is ``dtype``."""
         return KVSettings(
             tensor_parallel_size=self.tensor_parallel_size,
@@ -143,11 +166,9 @@ class OutsideBudget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryEstimate:
-    """One GPU's memory in bytes; ``kv_available_bytes`` is negative where the model exceeds the budget."""
+class MemoryNeed:
+    """What one rank takes of its GPU, in bytes, however large that is."""
 
-    engine_total_bytes: int
-    budget_bytes: int
     weights: WeightsBreakdown
     loader_residue_bytes: int
     buffers_bytes: int
@@ -157,41 +178,60 @@ class MemoryEstimate:
     outside: OutsideBudget
 
     @property
-    def kv_available_bytes(self) -> int:
-        """Budget less everything that the engine takes before it (fact sheet 2.2)."""
-        return self.budget_bytes - self.taken_bytes
-
-    @property
     def taken_bytes(self) -> int:
         """Weights, buffers, activation peak and graphs."""
         fixed = self.weights.total + self.loader_residue_bytes + self.buffers_bytes + self.non_torch_bytes
         return fixed + self.activations.peak + self.cuda_graphs_bytes
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryEstimate:
+    """One GPU's memory in bytes; ``kv_available_bytes`` is negative where the model exceeds the budget."""
+
+    engine_total_bytes: int
+    budget_bytes: int
+    need: MemoryNeed
+
+    @property
+    def kv_available_bytes(self) -> int:
+        """Budget less everything that the engine takes before it (fact sheet 2.2)."""
+        return self.budget_bytes - self.need.taken_bytes
+
     @property
     def fits_outside(self) -> bool:
         """Whether what lies outside the budget fits into what the utilization leaves."""
-        return self.outside.total <= self.engine_total_bytes - self.budget_bytes
+        return self.need.outside.total <= self.engine_total_bytes - self.budget_bytes
 
 
 def estimate_memory(request: MemoryRequest, constants: MemoryConstants) -> MemoryEstimate:
-    """Return one rank's memory.
+    """Return one rank's memory: ``KV = ceil(total x utilization) - need`` (fact sheet 10)."""
+    return with_budget(request, memory_need(request, constants))
 
-    ``KV = ceil(total x utilization) - weights - buffers - activation peak - graphs`` (fact sheet 10). The
-    engine's persistent buffers are those of fact sheet 2.4.
-    """
-    shape, size = request.shape, request.tensor_parallel_size
+
+def with_budget(request: MemoryRequest, need: MemoryNeed) -> MemoryEstimate:
+    """Return the memory of a rank that takes ``need``."""
     total = request.gpu.engine_memory_bytes
-    activations = measure_activations(_step(request, request.profiled), constants)
-    return MemoryEstimate(
-        engine_total_bytes=total,
-        budget_bytes=ceil_div(total * request.utilization_percent, 100),
-        weights=weights_per_rank(shape, size, request.encoder_mode),
+    budget = ceil_div(total * request.utilization_percent, 100)
+    return MemoryEstimate(engine_total_bytes=total, budget_bytes=budget, need=need)
+
+
+def memory_need(request: MemoryRequest, constants: MemoryConstants) -> MemoryNeed:
+    """Return what one rank takes; GPUs of one compute capability do not differ in it."""
+    return _need(request.shape, constants, request.rank)
+
+
+@kept_for_two
+def _need(shape: ModelShape, constants: MemoryConstants, rank: Rank) -> MemoryNeed:
+    """Return what ``rank`` takes; the engine's persistent buffers are those of fact sheet 2.4."""
+    activations = measure_activations(_step(shape, rank, rank.profiled), constants)
+    return MemoryNeed(
+        weights=weights_per_rank(shape, rank.tensor_parallel_size, rank.encoder_mode),
         loader_residue_bytes=constants.loader_residue,
-        buffers_bytes=_persistent_buffers(request),
-        non_torch_bytes=_non_torch(request, constants),
+        buffers_bytes=_persistent_buffers(shape, rank),
+        non_torch_bytes=_non_torch(rank, constants),
         activations=activations,
-        cuda_graphs_bytes=_cuda_graphs(request, constants),
-        outside=_outside(request, constants, activations),
+        cuda_graphs_bytes=_cuda_graphs(shape, rank, constants),
+        outside=_outside(shape, rank, constants, activations),
     )
 
 
@@ -212,20 +252,21 @@ def breakdown(likely: MemoryEstimate, safe: MemoryEstimate, kv_bytes: int) -> Me
     are whole MiB, rounded up (the KV cache down); ``headroom`` is the rest and takes the rounding. It can be negative
     only where the plan does not fit.
     """
-    weights = likely.weights
+    need, most = likely.need, safe.need
+    weights = need.weights
     tower = weights.vision_tower + weights.projector
-    uncertain = safe.taken_bytes + safe.outside.total - likely.taken_bytes - likely.outside.total
+    uncertain = most.taken_bytes + most.outside.total - need.taken_bytes - need.outside.total
     sizes = (
         ("weights", weights.total - tower),
         ("weights, vision", tower),
-        ("activations", likely.activations.peak),
-        ("buffers", likely.buffers_bytes + likely.non_torch_bytes + likely.loader_residue_bytes),
-        ("CUDA graphs", likely.cuda_graphs_bytes),
+        ("activations", need.activations.peak),
+        ("buffers", need.buffers_bytes + need.non_torch_bytes + need.loader_residue_bytes),
+        ("CUDA graphs", need.cuda_graphs_bytes),
         ("uncertainty", uncertain),
     )
     parts = [describe_part(name, whole_mib(size)) for name, size in sizes]
     parts.append(describe_part("KV cache", max(0, kv_bytes) // MIB * MIB))
-    parts.append(describe_part("outside budget", whole_mib(likely.outside.total)))
+    parts.append(describe_part("outside budget", whole_mib(need.outside.total)))
     rest = likely.engine_total_bytes - sum(part.size_bytes for part in parts)
     return MemoryBreakdown(parts=(*parts, describe_part("headroom", rest)))
 
@@ -241,42 +282,42 @@ def whole_mib(size_bytes: int) -> int:
     return ceil_div(size_bytes, MIB) * MIB
 
 
-def _step(request: MemoryRequest, batch: ImageBatch) -> Step:
+def _step(shape: ModelShape, rank: Rank, batch: ImageBatch) -> Step:
     return Step(
-        shape=request.shape,
-        tensor_parallel_size=request.tensor_parallel_size,
-        encoder_mode=request.encoder_mode,
-        tokens=request.max_num_batched_tokens,
-        rows=request.max_num_seqs,
+        shape=shape,
+        tensor_parallel_size=rank.tensor_parallel_size,
+        encoder_mode=rank.encoder_mode,
+        tokens=rank.max_num_batched_tokens,
+        rows=rank.max_num_seqs,
         items=batch.items,
         patches=batch.patches,
         item_tokens=batch.tokens,
     )
 
 
-def _non_torch(request: MemoryRequest, constants: MemoryConstants) -> int:
+def _non_torch(rank: Rank, constants: MemoryConstants) -> int:
     """Return what grows outside the allocator while profiling: kernels, and the buffers of communication."""
-    if request.tensor_parallel_size == 1:
+    if rank.tensor_parallel_size == 1:
         return constants.non_torch
-    return constants.non_torch_fabric if _has_fabric(request.gpu) else constants.non_torch_parallel
+    return constants.non_torch_fabric if _has_fabric(rank) else constants.non_torch_parallel
 
 
-def _nccl(request: MemoryRequest, constants: MemoryConstants) -> int:
-    if request.tensor_parallel_size == 1:
+def _nccl(rank: Rank, constants: MemoryConstants) -> int:
+    if rank.tensor_parallel_size == 1:
         return 0
-    return constants.nccl_fabric if _has_fabric(request.gpu) else constants.nccl
+    return constants.nccl_fabric if _has_fabric(rank) else constants.nccl
 
 
-def _has_fabric(gpu: GpuKind) -> bool:
+def _has_fabric(rank: Rank) -> bool:
     first, end = FABRIC_CAPABILITIES
-    return first <= (gpu.compute_capability or first) < end
+    return first <= (rank.capability or first) < end
 
 
-def _cuda_graphs(request: MemoryRequest, constants: MemoryConstants) -> int:
+def _cuda_graphs(shape: ModelShape, rank: Rank, constants: MemoryConstants) -> int:
     """Return the graphs' memory: one of pieces for every size, one of a whole decode up to ``max_num_seqs``."""
-    captures = _count_captures(request.max_num_seqs, request.max_num_batched_tokens)
-    experts = constants.graph_experts if request.shape.text.experts else 0
-    return constants.graph_per_layer_and_size * request.shape.text.layers * captures + experts
+    captures = _count_captures(rank.max_num_seqs, rank.max_num_batched_tokens)
+    experts = constants.graph_experts if shape.text.experts else 0
+    return constants.graph_per_layer_and_size * shape.text.layers * captures + experts
 
 
 @lru_cache(maxsize=1024)
@@ -285,40 +326,41 @@ def _count_captures(max_num_seqs: int, max_num_batched_tokens: int) -> int:
     return len(sizes) + sum(size <= max_num_seqs for size in sizes)
 
 
-def _persistent_buffers(request: MemoryRequest) -> int:
+def _persistent_buffers(shape: ModelShape, rank: Rank) -> int:
     """Return the buffers of fact sheet 2.4 that are allocated before profiling.
 
     Where layers take inputs of their own, the engine keeps them for every batched token as well
     (``per_layer_embeddings``, ``M/gemma3n_mm.py`` and ``M/gemma4_mm.py``).
     """
-    text = request.shape.text
-    penalties = request.max_num_seqs * text.vocab * 4
-    mask = request.max_num_seqs * ceil_div(text.vocab, 32) * 4
-    rows = (1 + request.shape.deepstack_levels) * text.hidden + text.per_layer_inputs
-    return penalties + mask + request.max_num_batched_tokens * rows * text.dtype_bytes
+    text = shape.text
+    penalties = rank.max_num_seqs * text.vocab * 4
+    mask = rank.max_num_seqs * ceil_div(text.vocab, 32) * 4
+    rows = (1 + shape.deepstack_levels) * text.hidden + text.per_layer_inputs
+    return penalties + mask + rank.max_num_batched_tokens * rows * text.dtype_bytes
 
 
-def _outside(request: MemoryRequest, constants: MemoryConstants, profiled: ActivationPeaks) -> OutsideBudget:
+def _outside(shape: ModelShape, rank: Rank, constants: MemoryConstants, profiled: ActivationPeaks) -> OutsideBudget:
     """Return what is allocated before the first snapshot or after profiling (fact sheet 2.1, 2.4, 4.4)."""
-    layout = kv_layout(request.shape, request.kv_settings())
-    tables = 2 * request.max_num_seqs * layout.table_entries(request.max_model_len) * 4
-    slots = layout.group_count * request.max_num_batched_tokens * 8
-    cached = max(request.max_num_batched_tokens, request.engine_tokens)
+    settings = KVSettings(tensor_parallel_size=rank.tensor_parallel_size, capability=rank.capability or (0, 0))
+    layout = kv_layout(shape, settings)
+    tables = 2 * rank.max_num_seqs * layout.table_entries(rank.max_model_len) * 4
+    slots = layout.group_count * rank.max_num_batched_tokens * 8
+    cached = max(rank.max_num_batched_tokens, rank.profiled.tokens)
     return OutsideBudget(
         context=constants.context,
-        nccl=_nccl(request, constants),
+        nccl=_nccl(rank, constants),
         block_tables=tables + slots,
-        encoder_cache=cached * request.shape.vision.out_width * request.shape.text.dtype_bytes,
-        unprofiled=_unprofiled(request, constants, profiled),
+        encoder_cache=cached * shape.vision.out_width * shape.text.dtype_bytes,
+        unprofiled=_unprofiled(shape, rank, constants, profiled),
     )
 
 
-def _unprofiled(request: MemoryRequest, constants: MemoryConstants, profiled: ActivationPeaks) -> int:
+def _unprofiled(shape: ModelShape, rank: Rank, constants: MemoryConstants, profiled: ActivationPeaks) -> int:
     """Return what the encoder takes in the largest step of declared images beyond the profiled step.
 
     The sampler's share of the profile is left out: it is the least certain, and too small where it is smallest.
     """
-    if request.served is None:
+    if rank.served is None:
         return 0
-    served = measure_encoder(_step(request, request.served), constants)
+    served = measure_encoder(_step(shape, rank, rank.served), constants)
     return max(0, served - max(profiled.encoder, profiled.language_model))

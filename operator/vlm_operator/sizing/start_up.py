@@ -11,9 +11,18 @@ from vlm_operator.catalogue.types import MemoryCalibration
 from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.host import HostResources, estimate_host
 from vlm_operator.sizing.kv_cache import KVCachePlan, kv_layout, plan_kv_cache
-from vlm_operator.sizing.memory import MemoryBreakdown, MemoryEstimate, MemoryRequest, breakdown, estimate_memory
+from vlm_operator.sizing.memory import (
+    MemoryBreakdown,
+    MemoryEstimate,
+    MemoryNeed,
+    MemoryRequest,
+    breakdown,
+    estimate_memory,
+    memory_need,
+    with_budget,
+)
 from vlm_operator.sizing.memory_constants import constants_at
-from vlm_operator.units import GIB, MIB, ceil_div
+from vlm_operator.units import GIB, MIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,13 +79,12 @@ def start_up(
 
     ``leave_room`` lowers the utilization to what leaves room for that which lies outside the engine's budget.
     """
-    pessimistic = estimate_memory(request, constants_at(calibration, "high"))
+    need = memory_need(request, constants_at(calibration, "high"))
     if leave_room:
-        percent = _roomy_percent(pessimistic, request.utilization_percent)
-        if percent != request.utilization_percent:
-            budget = ceil_div(pessimistic.engine_total_bytes * percent, 100)
-            request = replace(request, utilization_percent=percent)
-            pessimistic = replace(pessimistic, budget_bytes=budget)
+        most = _roomy_percent(request, need)
+        if most < request.utilization_percent:
+            request = replace(request, utilization_percent=most)
+    pessimistic = with_budget(request, need)
     cache = _plan_cache(request, pessimistic, kv_cache_dtype)
     return StartUp(
         request=request,
@@ -88,14 +96,13 @@ def start_up(
     )
 
 
-def _roomy_percent(estimate: MemoryEstimate, most: int) -> int:
-    """Return the largest whole per cent up to ``most`` that leaves room for what lies outside the budget.
+def _roomy_percent(request: MemoryRequest, need: MemoryNeed) -> int:
+    """Return the largest whole per cent that leaves room for what lies outside the budget.
 
     ``breakdown`` rounds parts up to whole MiB, so the last per cent is given up where it would be less than that.
     """
-    total = estimate.engine_total_bytes
-    room = (total - estimate.outside.total - 16 * MIB) * 100 // total
-    return max(1, min(most, room))
+    total = request.gpu.engine_memory_bytes
+    return max(1, (total - need.outside.total - 16 * MIB) * 100 // total)
 
 
 def _plan_cache(request: MemoryRequest, estimate: MemoryEstimate, dtype: str) -> KVCachePlan:
@@ -113,7 +120,7 @@ def _misfit(estimate: MemoryEstimate, cache: KVCachePlan) -> Misfit | None:
     if estimate.fits_outside:
         return None
     total = estimate.engine_total_bytes
-    left, needed = total - estimate.budget_bytes, estimate.outside.total
+    left, needed = total - estimate.budget_bytes, estimate.need.outside.total
     percent = (total - needed) * 100 // total
     message = (
         f"the budget of {estimate.budget_bytes / GIB:.1f} GiB leaves {left / GIB:.1f} GiB of {total / GIB:.1f} for the "
@@ -125,17 +132,17 @@ def _misfit(estimate: MemoryEstimate, cache: KVCachePlan) -> Misfit | None:
 def _too_little_memory(estimate: MemoryEstimate, cache: KVCachePlan) -> Misfit:
     """Name the part that is too large, by how much, in GiB."""
     short = cache.min_available_bytes - estimate.kv_available_bytes
-    weights = estimate.weights.total / GIB
+    weights = estimate.need.weights.total / GIB
     left = estimate.kv_available_bytes / GIB
     needed = cache.min_available_bytes / GIB
     total = estimate.engine_total_bytes / GIB
-    if estimate.weights.total >= estimate.budget_bytes:
+    if estimate.need.weights.total >= estimate.budget_bytes:
         budget = estimate.budget_bytes / GIB
         message = f"weights take {weights:.1f} GiB per GPU, more than the {budget:.1f} usable of {total:.1f} GiB"
         reason = "Weights"
     elif left <= 0:
         message = (
-            f"weights {weights:.1f} GiB and activations {estimate.activations.peak / GIB:.1f} GiB per GPU "
+            f"weights {weights:.1f} GiB and activations {estimate.need.activations.peak / GIB:.1f} GiB per GPU "
             f"leave nothing for the KV cache of {total:.1f} GiB; {short / GIB:.1f} GiB too little"
         )
         reason = "Memory"

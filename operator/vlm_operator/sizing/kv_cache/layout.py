@@ -1,9 +1,7 @@
 """From a shape and a server's settings to the layout of its cache: what does not depend on memory or length."""
 
-from dataclasses import replace
-from functools import lru_cache
-
 from vlm_operator.dataclass import dataclass
+from vlm_operator.sizing.kept import kept
 from vlm_operator.sizing.kv_cache.dtypes import kv_dtype
 from vlm_operator.sizing.kv_cache.groups import KVGroups, group_layers
 from vlm_operator.sizing.kv_cache.specs import KVSettings, layer_specs
@@ -58,19 +56,16 @@ class KVLayout:
         )
 
 
+@kept
 def kv_layout(shape: ModelShape, settings: KVSettings) -> KVLayout:
     """Return the layout of ``shape``'s cache. ``check_kv_cache`` tells whether the engine takes the settings.
 
     Raises:
         ValueError: The size of the KV-cache type is not known.
     """
-    stored = kv_dtype(shape, settings.dtype)
-    if stored != settings.dtype:
-        settings = replace(settings, dtype=stored)
-    return lay_out(shape.text.kv_layers, settings)
+    return lay_out(shape.text.kv_layers, settings._replace(dtype=kv_dtype(shape, settings.dtype)))
 
 
-@lru_cache(maxsize=4096)
 def lay_out(layers: tuple[KVLayers, ...], settings: KVSettings) -> KVLayout:
     """Return the layout of a cache of ``layers``, whose type is the one of ``settings``."""
     specs = layer_specs(layers, settings)

@@ -4,7 +4,7 @@ In: the layers of a shape and the settings of a server. Out: ``Spec`` for layers
 """
 
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.kv_cache.dtypes import FP8, PLAIN_BYTES, layer_bytes
@@ -25,8 +25,7 @@ _FLASHINFER_DELTA_NET_HEAD: Final = 128
 _HOPPER: Final = (9, 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KVSettings:
+class KVSettings(NamedTuple):
     """What of a server's flags and its GPU decides how the cache is laid out.
 
     Attributes:

@@ -7,7 +7,7 @@ stop being true: a load near 1, bursts, a KV cache that is full.
 from collections.abc import Mapping
 from dataclasses import field
 from math import inf, log, sqrt
-from typing import Final
+from typing import Final, NamedTuple
 
 from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.latency.step import StepModel
@@ -23,18 +23,16 @@ class Replica:
     costs: StepModel
     max_num_batched_tokens: int = 8192
     _alone: dict["RequestWork", tuple[float, float, float]] = field(default_factory=dict, repr=False, compare=False)
-    _paces: dict[tuple["RequestWork", int], tuple[float, float]] = field(
-        default_factory=dict, repr=False, compare=False
-    )
+    _loops: dict["RequestWork", "_Loop"] = field(default_factory=dict, repr=False, compare=False)
 
     def pace(self, typical: "RequestWork", concurrency: int) -> tuple[float, float]:
         """Return the wait of a prompt and the time per token while so many requests like ``typical`` are running."""
-        key = typical, concurrency
-        found = self._paces.get(key)
+        loop = self._loops.get(typical)
+        if loop is None:
+            loop = self._loops[typical] = _loop(self, typical)
+        found = loop.paces.get(concurrency)
         if found is None:
-            alone = concurrency == 1
-            paced = (0.0, decode_step_seconds(self, typical, 1)) if alone else _pace(self, typical, concurrency)
-            found = self._paces[key] = paced
+            found = loop.paces[concurrency] = loop.pace(concurrency)
         return found
 
     def alone(self, work: "RequestWork") -> tuple[float, float, float]:
@@ -76,8 +74,7 @@ class RequestWork:
     prepared: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestSeconds:
+class RequestSeconds(NamedTuple):
     """One request's time to first token, mean time per later token, and total."""
 
     ttft: float
@@ -115,12 +112,7 @@ def prefill_seconds(replica: Replica, work: RequestWork) -> float:
 
 def decode_step_seconds(replica: Replica, typical: RequestWork, concurrency: int) -> float:
     """Return the time of one decode step over ``concurrency`` requests, each half-way through its output."""
-    return replica.costs.batch(concurrency, concurrency) + _attention_seconds(replica, typical, concurrency)
-
-
-def _attention_seconds(replica: Replica, typical: RequestWork, concurrency: int) -> float:
-    context = concurrency * (typical.prompt_tokens + typical.output_tokens / 2)
-    return replica.costs.decode_attention(concurrency, context)
+    return _loop(replica, typical).decode_step(concurrency)
 
 
 def request_seconds(
@@ -134,32 +126,75 @@ def request_seconds(
     wait, tpot = replica.pace(typical, concurrency)
     prepare, prompt, _ = replica.alone(work)
     ttft = prepare + prompt + max(wait, queue)
-    return RequestSeconds(ttft=ttft, tpot=tpot, total=ttft + max(work.output_tokens - 1, 0) * tpot)
+    return RequestSeconds(ttft, tpot, ttft + max(work.output_tokens - 1, 0) * tpot)
 
 
-def _pace(replica: Replica, typical: RequestWork, concurrency: int) -> tuple[float, float]:
-    """Return the wait of a prompt and the time per token of a closed loop of ``concurrency`` requests like ``typical``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loop:
+    """A closed loop of requests that are all alike, and what is the same however many of them are running.
 
-    A prompt takes ``chunks`` steps, each of which carries a token for every answer that is being written. Every other
-    request is prefilled once in the time that this one lives, so the share of them that falls into the writing of its
-    answer is the writing's share of its life: with the time to the first token, an equation of second degree. Where
-    that life were shorter than the chunks of all requests take, every step carries a chunk, and prompts queue.
+    Attributes:
+        prepare: Seconds of one on the CPU, and ``prompt`` those in the engine before its first token, alone.
+        row: What each token decoded beside a chunk of a prompt adds to that step, attention apart.
+        context: Tokens of one half-way through its output.
+        chunks: Steps that one prompt takes, and ``tokens`` those that its answer takes.
+        paces: The paces that were asked for, by the number of requests.
     """
-    others, tokens = concurrency - 1, max(typical.output_tokens, 1)
+
+    costs: StepModel
+    prepare: float
+    prompt: float
+    row: float
+    context: float
+    chunks: int
+    tokens: int
+    paces: dict[int, tuple[float, float]] = field(default_factory=dict, repr=False, compare=False)
+
+    def decode_step(self, concurrency: int) -> float:
+        """Return the time of one decode step over so many."""
+        return self.costs.batch(concurrency, concurrency) + self._attention(concurrency)
+
+    def pace(self, concurrency: int) -> tuple[float, float]:
+        """Return the wait of a prompt and the time per token while so many are running.
+
+        A prompt takes ``chunks`` steps, each of which carries a token for every answer that is being written. Every
+        other request is prefilled once in the time that this one lives, so the share of them that falls into the
+        writing of its answer is the writing's share of its life: with the time to the first token, an equation of
+        second degree. Where that life were shorter than the chunks of all requests take, every step carries a chunk,
+        and prompts queue.
+        """
+        if concurrency == 1:
+            return 0.0, self.decode_step(1)
+        tokens, chunks, prompt = self.tokens, self.chunks, self.prompt
+        attention = self._attention(concurrency)
+        step = self.costs.batch(concurrency, concurrency) + attention
+        riding = attention + concurrency * self.row
+        first = self.prepare + 1.5 * prompt
+        waited = (concurrency - 1) * max(0.0, prompt - chunks * (step - riding))
+        excess = first - tokens * step - waited
+        writing = (sqrt(excess * excess + 4 * tokens * step * first) - excess) / 2
+        writers = max(1, min(concurrency, round(tokens / chunks)))
+        mixed = prompt / chunks + self._attention(writers) + writers * self.row
+        crowded = concurrency * chunks * mixed
+        if tokens >= concurrency * chunks or first + writing >= crowded:
+            return prompt / 2, writing / tokens
+        return max(prompt / 2, crowded - tokens * mixed - self.prepare - prompt), mixed
+
+    def _attention(self, concurrency: int) -> float:
+        return self.costs.decode_attention(concurrency, concurrency * self.context)
+
+
+def _loop(replica: Replica, typical: RequestWork) -> _Loop:
     prepare, prompt, row = replica.alone(typical)
-    chunks = max(1, -(-typical.prompt_tokens // replica.max_num_batched_tokens))
-    step = decode_step_seconds(replica, typical, concurrency)
-    riding = _attention_seconds(replica, typical, concurrency) + concurrency * row
-    first = prepare + 1.5 * prompt
-    waited = others * max(0.0, prompt - chunks * (step - riding))
-    excess = first - tokens * step - waited
-    writing = (sqrt(excess * excess + 4 * tokens * step * first) - excess) / 2
-    writers = max(1, min(concurrency, round(tokens / chunks)))
-    mixed = prompt / chunks + _attention_seconds(replica, typical, writers) + writers * row
-    crowded = concurrency * chunks * mixed
-    if tokens >= concurrency * chunks or first + writing >= crowded:
-        return prompt / 2, writing / tokens
-    return max(prompt / 2, crowded - tokens * mixed - prepare - prompt), mixed
+    return _Loop(
+        costs=replica.costs,
+        prepare=prepare,
+        prompt=prompt,
+        row=row,
+        context=typical.prompt_tokens + typical.output_tokens / 2,
+        chunks=max(1, -(-typical.prompt_tokens // replica.max_num_batched_tokens)),
+        tokens=max(typical.output_tokens, 1),
+    )
 
 
 def queue_seconds(
@@ -171,7 +206,9 @@ def queue_seconds(
     other at its median. What decoding takes from prompts is left out, so the wait is at least this long.
     """
     service = replica.alone(typical)[1]
-    larger = sum(replica.alone(works[percentile])[:2]) - sum(replica.alone(works[50])[:2])
+    prepare, prompt, _ = replica.alone(works[percentile])
+    usual_prepare, usual_prompt, _ = replica.alone(works[50])
+    larger = (prepare + prompt) - (usual_prepare + usual_prompt)
     return max(_queue(service, rate, 50), _queue(service, rate, percentile) - larger)
 
 

@@ -293,6 +293,7 @@ def constraints_of(spec: VLMDeploymentSpec) -> Constraints:
         max_hourly_cost_cents=spec.accelerators.max_hourly_cost_cents,
         min_replicas=spec.scaling.min_replicas or 1,
         max_replicas=spec.scaling.max_replicas,
+        spare_replicas=spec.scaling.spare_replicas or 0,
     )
 
 

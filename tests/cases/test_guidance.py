@@ -205,7 +205,7 @@ def test_what_caches_save_is_credited_and_said() -> None:
     icons = pictures((448, 448), count=8)  # 196 tokens each: the encoder's cache keeps dozens of them
     costs = []
     for repeat in (0, 50, 90):
-        busy = declare(QWEN_8B, {**icons, "repeatPercent": repeat}, workload={"traffic": {"requestsPerMinute": 3000}})
+        busy = declare(QWEN_8B, {**icons, "repeatPercent": repeat}, workload={"traffic": {"requestsPerMinute": 6000}})
         planned = sure(busy)
         costs.append(planned.hourly_cents or 0.0)
         said = [reason for reason in planned.reasons if f"{repeat} % of the images come again" in reason]

@@ -200,6 +200,12 @@ REFUSALS = {
         "spec.scaling.minReplicas",
         "minReplicas is 3, maxReplicas is 1",
     ),
+    "no replica but spare ones": (
+        "spec.scaling",
+        {"spareReplicas": 2, "maxReplicas": 2},
+        "spec.scaling.spareReplicas",
+        "spareReplicas is 2, maxReplicas is 2",
+    ),
     "two kinds of storage": (
         "spec.model.storage",
         {"cache": {}, "persistentVolumeClaim": {"claimName": "a"}},

@@ -32,15 +32,47 @@ def spec_of(traffic: dict[str, int], **fields: Any) -> dict[str, Any]:
 
 
 def test_bursts_that_the_formulas_do_not_see_cost_more() -> None:
-    spec = spec_of(BURSTS, objectives={"ttft": {"percentile": 95, "milliseconds": 3000}})
-    quick, tried = plan(spec, simulate=False), plan(spec)
+    objectives = {"ttft": {"percentile": 95, "milliseconds": 3000}}
+    steady, tried = (plan(spec_of(traffic, objectives=objectives)) for traffic in ({"requestsPerMinute": 120}, BURSTS))
+    quick = plan(spec_of(BURSTS, objectives=objectives), simulate=False)
     assert isinstance(quick, Plan)
+    assert isinstance(steady, Plan)
     assert isinstance(tried, Plan)
     assert quick.traffic is None
     assert tried.traffic is not None
     assert tried.traffic.sustainable
     assert tried.latency.ttft.p95 <= 3.0
-    assert (tried.hourly_cents or 0) >= (quick.hourly_cents or 0)
+    assert (tried.hourly_cents or 0) >= (steady.hourly_cents or 0)
+
+
+def test_what_the_formulas_refuse_narrowly_is_tried() -> None:
+    """Of the large prompts few meet a long queue, and the formulas take all of them to."""
+    spec = spec_of(BURSTS, objectives={"ttft": {"percentile": 95, "milliseconds": 3000}})
+    quick, tried = plan(spec, simulate=False), plan(spec)
+    assert isinstance(quick, Plan)
+    assert isinstance(tried, Plan)
+    assert (tried.hourly_cents or 0) < (quick.hourly_cents or 0)
+
+
+def test_a_spare_replica_is_paid_for_and_carries_no_load() -> None:
+    spec = spec_of({"requestsPerMinute": 300}, accelerators={"allowed": ["l40s"]})
+    enough, safe = plan(spec), plan({**spec, "scaling": {"spareReplicas": 1}})
+    assert isinstance(enough, Plan)
+    assert isinstance(safe, Plan)
+    assert safe.replicas == enough.replicas + 1
+    assert (safe.latency, safe.traffic) == (enough.latency, enough.traffic)
+    assert safe.hourly_cents == pytest.approx((enough.hourly_cents or 0) * safe.replicas / enough.replicas)
+    assert f"the traffic needs {enough.replicas} of {safe.replicas} replicas: 1 may fail" in safe.reasons
+
+
+def test_spare_replicas_count_towards_the_limits() -> None:
+    spec = spec_of({"requestsPerMinute": 300}, accelerators={"allowed": ["l40s"], "maxPerReplica": 1})
+    enough = plan(spec)
+    assert isinstance(enough, Plan)
+    fits = plan({**spec, "scaling": {"spareReplicas": 2, "maxReplicas": enough.replicas + 2}})
+    assert isinstance(fits, Plan)
+    crowded = plan({**spec, "scaling": {"spareReplicas": 2, "maxReplicas": enough.replicas + 1}}, suggest=False)
+    assert isinstance(crowded, NoFit)
 
 
 def test_what_a_trial_rejects_is_named_with_its_figure() -> None:

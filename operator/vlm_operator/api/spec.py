@@ -298,6 +298,9 @@ class Scaling(ApiModel):
     """minReplicas is the fewest replicas; kubectl scale sets it. Default: 1."""
     max_replicas: Annotated[int, whole(1, 1000)] | None = None
     """maxReplicas is the most replicas that the plan may ask for. Default: no limit."""
+    spare_replicas: Annotated[int, whole(0, 100)] | None = None
+    """spareReplicas is how many replicas run beyond what the traffic needs, so that every objective still holds while
+    as many are down; 1 is N+1. Default: 0."""
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel="!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
@@ -305,6 +308,15 @@ class Scaling(ApiModel):
             message="minReplicas is more than maxReplicas; swap them or raise maxReplicas",
             field="minReplicas",
             holds=lambda it: it.min_replicas is None or it.max_replicas is None or it.min_replicas <= it.max_replicas,
+        ),
+        Rule(
+            cel="!has(self.spareReplicas) || !has(self.maxReplicas) || self.spareReplicas < self.maxReplicas",
+            quoted=("spareReplicas", "maxReplicas"),
+            message="spareReplicas leaves no replica of maxReplicas to serve; lower it or raise maxReplicas",
+            field="spareReplicas",
+            holds=lambda it: (
+                it.spare_replicas is None or it.max_replicas is None or it.spare_replicas < it.max_replicas
+            ),
         ),
     )
 

@@ -64,10 +64,10 @@ def _quality(constraints: Constraints) -> str:
 
 
 def _replicas(constraints: Constraints) -> str:
-    least, most = constraints.min_replicas, constraints.max_replicas
-    if most is not None:
-        return f"{least} to {most}"
-    return f"at least {least}" if least > 1 else ""
+    least, most, spare = constraints.min_replicas, constraints.max_replicas, constraints.spare_replicas
+    words = [f"{least} to {most}" if most is not None else f"at least {least}"] if most or least > 1 else []
+    words += [f"{spare} of them spare"] if spare else []
+    return " · ".join(words)
 
 
 def _limits(constraints: Constraints) -> str:

@@ -169,6 +169,9 @@ def _reasons(candidate: Candidate, question: Question, setting: Setting, fit: Me
     reasons = ["the cheapest GPUs per hour that keep every declared limit"]
     if question.model_id != question.declared_id:
         reasons.append(f"{question.model_id} holds the same model in fewer bytes, which makes the plan cheaper")
+    spare = question.constraints.spare_replicas
+    if spare:
+        reasons.append(f"the traffic needs {setting.serving} of {setting.replicas} replicas: {spare} may fail")
     asked = question.constraints.asked
     if candidate.kv_cache_dtype != "auto" and asked.kv_cache_dtype is None:
         reasons.append(f"a KV cache in {candidate.kv_cache_dtype} holds more requests, which makes the plan cheaper")
@@ -227,7 +230,7 @@ def _load_reasons(question: Question, case: Case, setting: Setting) -> Iterator[
             "GPUs: smaller images or a lower cap help more than faster GPUs"
         )
     served = latency.requests_per_minute(runner, typical, setting.running)
-    rate = min(served, declared / setting.replicas) if declared else served
+    rate = min(served, declared / setting.serving) if declared else served
     busy = min(1.0, latency.encode_seconds(runner, typical) * rate / 60)
     words = f"the vision tower takes {100 * busy:.0f} % of a replica's time"
     yield f"{words}: encoding apart from decoding would pay, which is not planned" if busy > BUSY_TOWER else words

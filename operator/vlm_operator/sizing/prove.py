@@ -16,15 +16,19 @@ from vlm_operator.sizing.assemble import Judged
 from vlm_operator.sizing.fit import SMALLER_STEPS
 from vlm_operator.sizing.judge import NEVER, judge_replicas, reject
 from vlm_operator.sizing.plan import Plan, Rank, Rejection, missed_target, rank
+from vlm_operator.sizing.question import Candidate
 from vlm_operator.sizing.traffic import Randomness
 from vlm_operator.sizing.trial import try_plan
-from vlm_operator.sizing.workload import Workload
 from vlm_operator.units import ceil_div
 
 Seeded = Callable[[], Randomness]
+_Key = tuple[Candidate, str, int, int]
 
 MAX_TRIALS: Final = 16
-"""Trials of one search; what is still untried then is not promised."""
+"""Trials of the plans that the closed formulas let pass; what is still untried then is not promised."""
+MORE_TRIALS: Final = 2
+"""Times as many trials of cheaper plans that the closed formulas refuse narrowly or rank behind another layout: they
+are hurried."""
 LEAST_GAIN: Final = 0.9
 """Twice the replicas that leave more than this share of what a target was missed by are the wrong remedy."""
 STEP_REACH: Final = 0.5
@@ -61,25 +65,61 @@ class _Try:
         return self.fit.rank_with(self.too_few + 1)
 
 
-def prove(fits: Sequence[Judged], seeded: Seeded, trials: int) -> tuple[Plan | None, list[Rejection]]:
-    """Return the cheapest plan that holds in a trial, None where none does, and why cheaper ones do not."""
+class Trials:
+    """Simulated traffic over judged plans; the same plan is simulated once.
+
+    Args:
+        seeded: Returns a fresh generator for each trial, so that none depends on those before it.
+        hurried: Whether a trial ends as soon as its plan is certain to miss a target.
+    """
+
+    def __init__(self, seeded: Seeded, *, hurried: bool = False) -> None:
+        self._seeded, self._hurried = seeded, hurried
+        self._done: dict[_Key, Plan] = {}
+
+    def of(self, fit: Judged) -> Plan:
+        """Return the plan of ``fit`` with its simulated figures."""
+        key = (fit.candidate, fit.question.model_id, fit.replicas, fit.fit.max_num_batched_tokens)
+        found = self._done.get(key)
+        if found is None:
+            found = self._done[key] = try_plan(fit, self._seeded(), hurried=self._hurried)
+        return found
+
+
+def prove(
+    fits: Sequence[Judged], trials: Trials, most: int, below: Plan | None = None
+) -> tuple[Plan | None, list[Rejection]]:
+    """Return the cheapest plan that holds in a trial, None where none does, and why cheaper ones do not.
+
+    Args:
+        fits: What the formulas let pass.
+        trials: Where they are tried.
+        most: How many of them may be tried.
+        below: A plan that holds: only cheaper ones are of interest.
+    """
     tries = [_Try(fit=fit, too_few=fit.replicas - 1) for fit in fits]
     queue = [(tried.least, number, tried) for number, tried in enumerate(tries)]
     heapify(queue)
     missed: list[Rejection] = []
-    for trial in range(trials):
-        if not queue or queue[0][2].winner is not None:
+    for trial in range(most):
+        if not queue or queue[0][2].winner is not None or not cheaper(queue[0][0], below):
             break
         tried = heappop(queue)[2]
-        plan = try_plan(tried.fit, seeded())
+        plan = trials.of(tried.fit)
         late = _missed(tried.fit, plan)
         missed += [late] if late is not None else []
         for place, more in enumerate(_next_tries(tried, plan, late)):
             heappush(queue, (more.least, len(fits) + 2 * trial + place, more))
-    held = [tried.held for _, _, tried in queue if tried.held is not None]
+    held = [tried.held for _, _, tried in queue if tried.held is not None and cheaper(rank(tried.held), below)]
     if held:
         return min(held, key=rank), missed
-    return None, missed + [_untried(tried.fit, trials) for _, _, tried in sorted(queue, key=itemgetter(0, 1))]
+    untried = [tried for least, _, tried in sorted(queue, key=itemgetter(0, 1)) if cheaper(least, below)]
+    return None, missed + [_untried(tried.fit, most) for tried in untried]
+
+
+def cheaper(least: Rank, plan: Plan | None) -> bool:
+    """Return whether a plan of this rank would be preferred to ``plan`` for more than its name."""
+    return plan is None or least[:3] < rank(plan)[:3]
 
 
 def _untried(fit: Judged, trials: int) -> Rejection:
@@ -155,7 +195,7 @@ def _more_replicas(tried: _Try, late: Rejection) -> _Try | None:
         return None
     fit, replicas = tried.fit, tried.fit.replicas
     added = replicas if useless else max(1, replicas // 4)
-    more = max(replicas + added, _fewer_clients(fit.question.workload, replicas))
+    more = max(replicas + added, _fewer_clients(fit))
     for most in (
         fit.question.constraints.max_replicas,
         fit.candidate.node.room_for(fit.fit.host.pod(fit.candidate.tensor_parallel_size)),
@@ -167,7 +207,8 @@ def _more_replicas(tried: _Try, late: Rejection) -> _Try | None:
     return _Try(fit=verdict, too_few=replicas, fewer=late, doubled=useless) if isinstance(verdict, Judged) else None
 
 
-def _fewer_clients(workload: Workload, replicas: int) -> int:
+def _fewer_clients(fit: Judged) -> int:
     """Return the fewest replicas that leave each of them fewer clients of a closed loop; 0 where it is none."""
-    clients = ceil_div(workload.concurrent_requests or 0, replicas)
-    return ceil_div(workload.concurrent_requests or 0, clients - 1) if clients > 1 else 0
+    every, serving = fit.question.workload.concurrent_requests or 0, fit.setting.serving
+    clients = ceil_div(every, serving)
+    return fit.replicas - serving + ceil_div(every, clients - 1) if clients > 1 else 0

@@ -59,20 +59,26 @@ class Case:
     """What is the same for every replica count of one candidate.
 
     ``works`` maps percentiles of the declared mix to a request; ``typical`` is the mean one, which the others are like.
+    ``slack`` is the share by which closed formulas may miss a target or the traffic where a trial is to decide.
     """
 
     max_model_len: int
     runner: latency.Replica
     works: Mapping[int, latency.RequestWork]
     typical: latency.RequestWork
+    slack: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What was chosen before memory is looked at: context, batch, replicas and their load."""
+    """What was chosen before memory is looked at: context, batch, replicas and their load.
+
+    ``serving`` of the ``replicas`` carry the load; the others are spare.
+    """
 
     max_model_len: int
     max_num_seqs: int
+    serving: int
     replicas: int
     running: int
     preprocessing_cores: int

@@ -8,7 +8,7 @@ import math
 from dataclasses import replace
 from typing import Final
 
-from vlm_operator.sizing.assemble import PROCESSOR_CACHE_GIB, Judged
+from vlm_operator.sizing.assemble import PROCESSOR_CACHE_GIB, SPREADS, Judged
 from vlm_operator.sizing.host import MEDIA_THREADS, PIXEL_BYTES
 from vlm_operator.sizing.kv_cache import KVCachePlan
 from vlm_operator.sizing.plan import Percentiles, Plan, TrafficFigures
@@ -23,6 +23,7 @@ from vlm_operator.sizing.traffic import (
     KVBlocks,
     Lengths,
     Poisson,
+    Promise,
     Randomness,
     RequestKind,
     RequestMix,
@@ -45,11 +46,14 @@ BURST_SECONDS: Final = 30.0
 """Their length (assumed)."""
 
 
-def try_plan(judged: Judged, generator: Randomness) -> Plan:
-    """Return the plan of ``judged`` with the latency and the traffic figures of a simulated replica."""
+def try_plan(judged: Judged, generator: Randomness, *, hurried: bool = False) -> Plan:
+    """Return the plan of ``judged`` with the latency and the traffic figures of a simulated replica.
+
+    A hurried trial ends once a target is certain to be missed; how far it is missed is then a guess.
+    """
     plan = judged.plan
     workload = judged.question.workload
-    arrivals = _arrivals(workload, plan.replicas)
+    arrivals = _arrivals(workload, judged.setting.serving)
     run = TrafficRun(
         mix=_mix(judged.question),
         arrivals=arrivals,
@@ -57,6 +61,7 @@ def try_plan(judged: Judged, generator: Randomness) -> Plan:
         seconds=_seconds(arrivals, plan.latency.request.p50),
         warm_up=WARM_UP,
         goal=_goal(judged.question),
+        promises=_promises(judged.question) if hurried else (),
     )
     result = simulate(run, judged.case.runner.costs, generator)
     estimate = replace(
@@ -177,3 +182,10 @@ def kv_blocks(cache: KVCachePlan) -> KVBlocks:
 def _goal(question: Question) -> Goal:
     limits = {target.metric: target.seconds for target in question.constraints.latency_targets}
     return Goal(ttft=limits.get("ttft"), tpot=limits.get("tpot"), total=limits.get("request_latency"))
+
+
+def _promises(question: Question) -> tuple[Promise, ...]:
+    return tuple(
+        Promise(latency=SPREADS[target.metric], percentile=target.percentile, seconds=target.seconds)
+        for target in question.constraints.latency_targets
+    )

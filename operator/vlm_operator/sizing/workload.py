@@ -119,7 +119,7 @@ class Constraints:
 
     ``quantisations`` are the formats that the weights may have; empty means as published. ``kv_cache_dtypes`` come in
     the order of preference: a later one is taken only where it is cheaper. ``tensor_parallel_size`` None leaves the
-    size to the search.
+    size to the search. ``spare_replicas`` may fail with every target kept.
     """
 
     latency_targets: tuple[LatencyTarget, ...] = ()
@@ -132,9 +132,15 @@ class Constraints:
     max_hourly_cost_cents: int | None = None
     min_replicas: int = 1
     max_replicas: int | None = None
+    spare_replicas: int = 0
     asked: AskedFlags = AskedFlags()
 
     @property
     def only_size(self) -> int | None:
         """The one tensor parallel size to consider, None where the search may choose."""
         return self.tensor_parallel_size or self.asked.tensor_parallel_size
+
+    @property
+    def least_replicas(self) -> int:
+        """The fewest replicas: at least one beside the spare ones."""
+        return max(self.min_replicas, self.spare_replicas + 1)

@@ -2,7 +2,7 @@
 
 from vlm_operator.sizing.traffic.arrivals import Bursty, ClosedLoop, Poisson
 from vlm_operator.sizing.traffic.requests import ImageWork, Lengths, Randomness, RequestKind, RequestMix
-from vlm_operator.sizing.traffic.result import Distribution, Goal, TrafficResult
+from vlm_operator.sizing.traffic.result import Distribution, Goal, Promise, TrafficResult
 from vlm_operator.sizing.traffic.server import KVBlocks, ServerLimits
 from vlm_operator.sizing.traffic.simulate import TrafficRun, simulate
 
@@ -15,6 +15,7 @@ __all__ = [
     "KVBlocks",
     "Lengths",
     "Poisson",
+    "Promise",
     "Randomness",
     "RequestKind",
     "RequestMix",

@@ -1,13 +1,15 @@
 """What a simulation found: latency percentiles, throughput, how busy the replica was and what held requests up."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.traffic.engine import Engine
 from vlm_operator.sizing.traffic.requests import Request
 
 PERCENTILES: Final = (50, 90, 95, 99)
+
+Latency = Literal["ttft", "tpot", "total"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,37 @@ class Goal:
     ttft: float | None = None
     tpot: float | None = None
     total: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promise:
+    """A percentile of a latency that is to stay within a number of seconds."""
+
+    latency: Latency
+    percentile: int
+    seconds: float
+
+
+class Patience:
+    """Tells when a promise is certain to be broken, whatever the requests that have not ended yet do.
+
+    Args:
+        promises: What is to be kept.
+        requests: How many requests are counted in all.
+    """
+
+    def __init__(self, promises: Sequence[Promise], requests: int) -> None:
+        self._promises = [(promise.latency, promise.seconds) for promise in promises]
+        self._left = [requests - -(-promise.percentile * requests // 100) for promise in promises]
+
+    def lost(self, request: Request) -> bool:
+        """Count an ended request; return whether too many were late by now."""
+        for place, (latency, seconds) in enumerate(self._promises):
+            if latency_of(request, latency) > seconds:
+                self._left[place] -= 1
+                if self._left[place] < 0:
+                    return True
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +113,7 @@ def summarise(engine: Engine, goal: Goal, counted_from: float, *, sustainable: b
     """Return the result over the requests that arrived at or after ``counted_from`` seconds."""
     ended = [request for request in engine.finished if request.arrived >= counted_from]
     seconds = max(max((request.finished for request in ended), default=0.0) - counted_from, 1e-9)
-    tpots = [_tpot(request) for request in ended if request.output_tokens > 1]
+    tpots = [latency_of(request, "tpot") for request in ended if request.output_tokens > 1]
     good = sum(_is_good(request, goal) for request in ended)
     total = engine.limits.kv.total
     waiting = sum(engine.waited.values())
@@ -104,17 +137,18 @@ def summarise(engine: Engine, goal: Goal, counted_from: float, *, sustainable: b
     )
 
 
-def _tpot(request: Request) -> float:
-    return (request.finished - request.first_token) / (request.output_tokens - 1)
+def latency_of(request: Request, latency: Latency) -> float:
+    """Return one latency of an ended request in seconds; the TPOT of a single token is 0."""
+    if latency == "ttft":
+        return request.first_token - request.arrived
+    if latency == "total":
+        return request.finished - request.arrived
+    return (request.finished - request.first_token) / max(request.output_tokens - 1, 1)
 
 
 def _is_good(request: Request, goal: Goal) -> bool:
-    limits = (
-        (goal.ttft, request.first_token - request.arrived),
-        (goal.tpot, _tpot(request) if request.output_tokens > 1 else 0.0),
-        (goal.total, request.finished - request.arrived),
-    )
-    return all(limit is None or value <= limit for limit, value in limits)
+    limits: tuple[tuple[Latency, float | None], ...] = (("ttft", goal.ttft), ("tpot", goal.tpot), ("total", goal.total))
+    return all(limit is None or latency_of(request, latency) <= limit for latency, limit in limits)
 
 
 def _mean(values: Iterable[float]) -> float:

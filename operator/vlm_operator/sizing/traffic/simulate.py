@@ -11,7 +11,7 @@ from vlm_operator.sizing.traffic.arrivals import Arrivals, ClosedLoop
 from vlm_operator.sizing.traffic.caches import ProcessorCache
 from vlm_operator.sizing.traffic.engine import Engine, StepSeconds
 from vlm_operator.sizing.traffic.requests import Draw, Randomness, Request, RequestMix
-from vlm_operator.sizing.traffic.result import Goal, TrafficResult, summarise
+from vlm_operator.sizing.traffic.result import Goal, Patience, Promise, TrafficResult, summarise
 from vlm_operator.sizing.traffic.server import ServerLimits
 
 BACKLOG: Final = 1.2
@@ -43,6 +43,8 @@ class TrafficRun:
     Attributes:
         seconds: How long requests arrive (a closed loop ends with its last request instead).
         warm_up: Share of that time that is not counted.
+        promises: The simulation ends early once one of them is certain to be broken; then its result is that of the
+            requests that ended, most of them too late.
     """
 
     mix: RequestMix
@@ -51,6 +53,7 @@ class TrafficRun:
     seconds: float = 3600.0
     warm_up: float = 0.0
     goal: Goal = NO_GOAL
+    promises: tuple[Promise, ...] = ()
 
 
 def simulate(run: TrafficRun, costs: RequestSeconds, generator: Randomness) -> TrafficResult:
@@ -65,7 +68,9 @@ def simulate(run: TrafficRun, costs: RequestSeconds, generator: Randomness) -> T
         raise ValueError(f"an image of {largest} tokens exceeds the encoder budget of {run.limits.encoder_tokens}")
     engine = Engine(run.limits, costs, run.mix.shared_prefix_tokens)
     source = _Source(run, costs, generator)
-    while True:
+    patience = Patience(run.promises, source.counted)
+    lost = False
+    while not lost:
         if source.next_ready <= engine.now:
             engine.waiting.extend(source.ready_by(engine.now))
         if engine.idle:
@@ -75,9 +80,10 @@ def simulate(run: TrafficRun, costs: RequestSeconds, generator: Randomness) -> T
             continue
         ended = len(engine.finished)
         engine.advance(source.next_ready)
-        if source.closed:
-            for request in engine.finished[ended:]:
+        for request in engine.finished[ended:]:
+            if source.closed:
                 source.send(request.finished)
+            lost = lost or (request.arrived >= source.counted_from and patience.lost(request))
     return summarise(engine, run.goal, source.counted_from, sustainable=_keeps_up(engine, source))
 
 
@@ -94,12 +100,16 @@ class _Source:
         self._sent = 0
         self.closed = isinstance(run.arrivals, ClosedLoop)
         if isinstance(run.arrivals, ClosedLoop):
-            self._most, self.counted_from = run.arrivals.requests, 0.0
+            self._most = self.counted = run.arrivals.requests
+            self.counted_from = 0.0
             for _ in range(min(run.arrivals.clients, run.arrivals.requests)):
                 self.send(0.0)
         else:
             self.counted_from = run.warm_up * run.seconds
-            self._send_all(takewhile(lambda time: time < run.seconds, run.arrivals.times(generator)))
+            times = takewhile(lambda time: time < run.seconds, run.arrivals.times(generator))
+            self._ready = [self._prepare(time) for time in times]
+            self.counted = sum(request.arrived >= self.counted_from for _, _, request in self._ready)
+            heapify(self._ready)
         self.next_ready = self._ready[0][0] if self._ready else inf
 
     def send(self, now: float) -> None:
@@ -113,10 +123,6 @@ class _Source:
         while self.next_ready <= now:
             yield heappop(self._ready)[2]
             self.next_ready = self._ready[0][0] if self._ready else inf
-
-    def _send_all(self, times: Iterator[float]) -> None:
-        self._ready = [self._prepare(time) for time in times]
-        heapify(self._ready)
 
     def _prepare(self, now: float) -> tuple[float, int, Request]:
         """Draw a request that arrives ``now`` and pass it through the first free worker."""

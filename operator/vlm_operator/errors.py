@@ -14,8 +14,7 @@ not an exception: see ``sizing.plan.NoFit`` and ``sizing.tokens.TokenRefusal``.
 """
 
 from collections.abc import Sequence
-
-from vlm_operator.dataclass import dataclass
+from dataclasses import dataclass
 
 
 class VlmOperatorError(Exception):

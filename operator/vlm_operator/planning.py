@@ -5,7 +5,7 @@ spec (an unknown GPU) is an ``InputError``, what can be read but not served is a
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
 
@@ -22,7 +22,6 @@ from vlm_operator.catalogue.load import (
     model_ids,
 )
 from vlm_operator.catalogue.types import ModelCard
-from vlm_operator.dataclass import dataclass
 from vlm_operator.errors import CatalogueError, InputError, Problem
 from vlm_operator.sizing.advice import Opening, advise
 from vlm_operator.sizing.checkpoint import Checked, check_tensors

@@ -6,6 +6,7 @@ Used by ``spec``, ``pod_template`` and ``status``.
 """
 
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
@@ -13,7 +14,6 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, PydanticCustomError
 
 from vlm_operator.api.descriptions import field_descriptions
-from vlm_operator.dataclass import dataclass
 
 BROKEN_RULES: Final = "broken_rules"
 """Type of the pydantic error that carries every broken rule of one object in its context, under ``rules``."""

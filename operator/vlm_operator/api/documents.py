@@ -3,14 +3,12 @@
 Called by ``validate``. Timestamps stay text, as they do in kubectl.
 """
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import yaml
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.errors import InputError, Problem
 
 MAX_NODES: Final = 50_000
@@ -88,7 +86,7 @@ def _read(loader: _Loader, node: yaml.Node) -> Document:
     return Document(value=value, line=line, kind=kind, lines=walk.lines, problems=tuple(walk.problems))
 
 
-@dataclasses.dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class _Walk:
     """Builds plain values from nodes and remembers lines and problems on the way."""
 

@@ -7,7 +7,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -16,7 +16,6 @@ from vlm_operator.api import names
 from vlm_operator.api.documents import Document, read_documents
 from vlm_operator.api.explain import explain, nearest_name
 from vlm_operator.api.spec import VLMDeploymentSpec
-from vlm_operator.dataclass import dataclass
 from vlm_operator.errors import InputError, Problem
 
 _TOP_LEVEL: Final = ("apiVersion", "kind", "metadata", "spec", "status")

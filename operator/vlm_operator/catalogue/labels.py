@@ -6,8 +6,7 @@ R470 leave out the leading ``NVIDIA``. Source: NVIDIA/k8s-device-plugin@1b826ac:
 """
 
 import re
-
-from vlm_operator.dataclass import dataclass
+from dataclasses import dataclass
 
 _SHARED = "-SHARED"
 _MIG = re.compile(r"^(?P<product>.+?)-MIG-(?P<profile>(?:\d+c\.)?\d+g\.\d+gb(?:[.+][\w.+-]+)?)$")

@@ -4,11 +4,10 @@ Read with the arguments, applied by ``what_if`` and ``sweep``.
 """
 
 import argparse
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from vlm_operator.cli.arguments import positive
-from vlm_operator.dataclass import dataclass
 from vlm_operator.errors import InputError, Problem
 
 if TYPE_CHECKING:  # reading arguments loads no model of the resource

@@ -1,13 +1,12 @@
 """Outcomes side by side: the figures that a person chooses by, one column for each outcome."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
 from vlm_operator.cli.output import COLUMNS, Style, clean
 from vlm_operator.cli.text import MARGIN, fold, section
-from vlm_operator.dataclass import dataclass
 from vlm_operator.report.figures import (
     count,
     gpu_words,

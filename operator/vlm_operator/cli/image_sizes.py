@@ -10,13 +10,13 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from vlm_operator.cli.arguments import pixel_size
 from vlm_operator.cli.exif import is_turned
 from vlm_operator.cli.inputs import read_lines
-from vlm_operator.dataclass import dataclass
 from vlm_operator.errors import InputError, Problem
 
 _SUFFIXES: Final = frozenset(

@@ -1,10 +1,10 @@
 """What ``vlmctl memory`` was asked and found, before it becomes a screen or a document."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from vlm_operator.catalogue.types import MemoryCalibration, ModelCard
 from vlm_operator.cli.token_mix import engine_flags
-from vlm_operator.dataclass import dataclass
 from vlm_operator.errors import InputError, Problem
 from vlm_operator.planning import checked_shape
 from vlm_operator.sizing.inventory import GpuKind

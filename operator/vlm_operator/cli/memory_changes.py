@@ -3,12 +3,11 @@
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from vlm_operator.catalogue.load import all_gpus
 from vlm_operator.cli.memory_answer import Asked, bind_model, spare_bytes
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.inventory import kind_from_card
 from vlm_operator.sizing.launch import ENGINE_UTILIZATION_PERCENT, Launched, LaunchRefusal
 from vlm_operator.sizing.weights import EncoderMode

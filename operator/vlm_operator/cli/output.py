@@ -8,9 +8,9 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.errors import Problem
 
 COLUMNS = 100

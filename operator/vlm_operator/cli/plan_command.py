@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from vlm_operator.api.documents import read_documents
@@ -16,7 +17,6 @@ from vlm_operator.cli.models import declared_card
 from vlm_operator.cli.no_fit_screen import no_fit_screen
 from vlm_operator.cli.plan_screen import Asked, plan_screen
 from vlm_operator.cli.what_if import changed_documents, plan_changed, twice_and_half, what_if_screen
-from vlm_operator.dataclass import dataclass
 from vlm_operator.errors import InputError, Problem
 from vlm_operator.planning import constraints_of, plan_deployment
 from vlm_operator.report.status_plan import no_fit_status, plan_status

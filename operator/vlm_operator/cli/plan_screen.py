@@ -1,12 +1,11 @@
 """The human screen of a plan: the answer first, then why, then what else could be had."""
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from vlm_operator.cli.output import COLUMNS, Style, clean
 from vlm_operator.cli.text import LABEL_WIDTH, MARGIN, fold, section, table
 from vlm_operator.cli.waterfall import waterfall
-from vlm_operator.dataclass import dataclass
 from vlm_operator.report.figures import EVIDENCE_WORDS, count, gpu_words, metric_words, money, percent, seconds
 from vlm_operator.sizing.frontier import latency_seconds
 from vlm_operator.sizing.plan import Alternative, LatencyEstimate, Plan

@@ -5,13 +5,12 @@ tensor parallel sizes only sort.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 
 from vlm_operator.api.spec import Objectives, VLMDeploymentSpec
 from vlm_operator.catalogue.types import ModelCard
 from vlm_operator.cli.changes import Change
-from vlm_operator.dataclass import dataclass
 from vlm_operator.planning import constraints_of, judge_deployment, plan_deployment
 from vlm_operator.report.choices import Choices, identity
 from vlm_operator.sizing.advice import SMALLEST_FLOOR_PIXELS

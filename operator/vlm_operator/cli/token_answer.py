@@ -1,13 +1,12 @@
 """What ``vlmctl tokens`` found, before it becomes a screen or a document."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vlm_operator.catalogue.types import ModelCard
 from vlm_operator.cli.image_sizes import ImageSizes, Size
 from vlm_operator.cli.token_mix import Step, TokenMix, measure_cap
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens.caps import tightest_cap
 from vlm_operator.sizing.tokens.reading import dotted, find
 from vlm_operator.sizing.tokens.registry import bind_rule

@@ -8,10 +8,10 @@ import shlex
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from vlm_operator.cli.image_sizes import Size
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, ServerSettings, TokenRefusal
 
 _PERCENTS: Final = (50, 90, 99)

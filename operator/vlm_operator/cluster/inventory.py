@@ -9,7 +9,7 @@ the reason. Called by ``controller.reconcile``.
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from typing import Any, Final
 
 from vlm_operator.catalogue.labels import parse_product_label
@@ -18,7 +18,6 @@ from vlm_operator.cluster.client import ClusterClient
 from vlm_operator.cluster.kinds import NODE, POD
 from vlm_operator.cluster.placement import ANYWHERE, UNKNOWN_REGION, Placement, Taint, blocking_taints
 from vlm_operator.cluster.pod_requests import GPU_RESOURCE, Amounts, as_resources, pod_requests, read_amounts
-from vlm_operator.dataclass import dataclass
 from vlm_operator.errors import CatalogueError
 from vlm_operator.render.names import INSTANCE_LABEL, MANAGED_BY_LABEL, child_labels
 from vlm_operator.sizing.inventory import GpuKind, GpuRefusal, Inventory, Resources, kind_from_label, node_shape

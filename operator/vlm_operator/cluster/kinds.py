@@ -1,9 +1,9 @@
 """The kinds of object the operator reads or writes, and where the API server keeps them."""
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 from vlm_operator.api import names
-from vlm_operator.dataclass import dataclass
 from vlm_operator.render.names import (
     cache_claim_name,
     deployment_name,

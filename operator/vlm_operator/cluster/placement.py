@@ -1,9 +1,9 @@
 """Which nodes a resource's pods may go to: its tolerations against taints, its selector and regions against labels."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.render.names import REGION_LABEL
 
 TOLERATED_TAINT: Final = "nvidia.com/gpu"

@@ -6,13 +6,13 @@ the user's. Called by ``reconcile``.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from vlm_operator.cluster import kinds
 from vlm_operator.cluster.client import ClusterClient
 from vlm_operator.controller.decide import Decision
 from vlm_operator.controller.differences import holds
-from vlm_operator.dataclass import dataclass
 from vlm_operator.errors import ClusterError
 from vlm_operator.render.names import PLAN_DIGEST_ANNOTATION, SPEC_DIGEST_ANNOTATION
 

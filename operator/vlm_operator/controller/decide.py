@@ -21,14 +21,13 @@ people's pods must not cause writes.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vlm_operator.api.validate import Resource, parse_resource
 from vlm_operator.catalogue.types import ModelCard
 from vlm_operator.controller.plans import PlanFunction
 from vlm_operator.controller.rollout import most_unavailable
-from vlm_operator.dataclass import dataclass
 from vlm_operator.errors import CatalogueError, InputError, Problem, RenderError
 from vlm_operator.hub.types import SourceRefusal
 from vlm_operator.planning import plan_deployment

@@ -7,7 +7,7 @@ In: a key of the queue. Out: the children and status on the API server, and Even
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final
@@ -26,7 +26,6 @@ from vlm_operator.controller.news import ready_news
 from vlm_operator.controller.plans import KeptPlans
 from vlm_operator.controller.queue import Key
 from vlm_operator.controller.sources import ModelSources
-from vlm_operator.dataclass import dataclass
 from vlm_operator.errors import RenderError
 from vlm_operator.render.names import (
     MANAGED_BY_LABEL,

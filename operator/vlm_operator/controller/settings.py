@@ -3,11 +3,11 @@
 import logging
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import kopf
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.errors import InputError, Problem
 
 NAMESPACES: Final = "VLM_OPERATOR_NAMESPACES"

@@ -11,6 +11,7 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from vlm_operator.api import names
@@ -19,7 +20,6 @@ from vlm_operator.api.validate import parse_resource
 from vlm_operator.catalogue.types import ModelCard
 from vlm_operator.cluster import kinds
 from vlm_operator.cluster.client import ClusterClient
-from vlm_operator.dataclass import dataclass
 from vlm_operator.errors import ClusterError, InputError
 from vlm_operator.hub.card import describe_model
 from vlm_operator.hub.config_map import read_config_map

@@ -9,11 +9,11 @@ import argparse
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, NoReturn
 
 from vlm_operator.catalogue.types import EngineCard, EngineFlag
-from vlm_operator.dataclass import dataclass
 
 MODEL: Final = "model_tag"
 _SUFFIXED = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")

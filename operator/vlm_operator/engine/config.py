@@ -10,10 +10,10 @@ import difflib
 import json
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from vlm_operator.catalogue.types import EngineCard, EngineFlag, ModelCard
-from vlm_operator.dataclass import dataclass
 from vlm_operator.engine.command_line import MODEL
 from vlm_operator.sizing.inventory import GpuKind
 from vlm_operator.sizing.launch import default_batch

@@ -3,11 +3,9 @@
 import os
 import tempfile
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
-
-from vlm_operator.dataclass import dataclass
 
 DEFAULT_ENDPOINT: Final = "https://huggingface.co"
 

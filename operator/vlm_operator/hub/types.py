@@ -1,10 +1,10 @@
 """What a model source gives: files that were read as data, or the reason why there are none."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from vlm_operator.catalogue.types import StoredTensor
-from vlm_operator.dataclass import dataclass
 
 CONFIG: Final = "config.json"
 MISTRAL_CONFIG: Final = "params.json"

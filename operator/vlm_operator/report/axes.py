@@ -2,8 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
-
-from vlm_operator.dataclass import dataclass
+from dataclasses import dataclass
 
 _NICE = (1, 2, 5)
 

@@ -5,9 +5,9 @@ Called by ``page``. A chart is 360 wide, the width of a phone, so that its text 
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.report.axes import Axis
 from vlm_operator.report.choices import Mark, Picture, Standing
 from vlm_operator.report.figures import count, metric_words, percent, runs_on, seconds

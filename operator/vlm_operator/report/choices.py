@@ -1,10 +1,9 @@
 """What could be chosen: plans, the frontier over them, the one that was. For a terminal, an SVG and the page."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.report.axes import Axis, axis_over
 from vlm_operator.report.figures import megapixels, metric_words, seconds
 from vlm_operator.sizing.frontier import TTFT_P95, Frontier, kept_pixels, latency_seconds, meets

@@ -1,6 +1,6 @@
 """What was seen of a resource's children, as plain values. Filled by ``cluster``, read by ``conditions``."""
 
-from vlm_operator.dataclass import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,9 @@
 """One object's plan, or why there is none, as the flat mapping that the page's templates read; no arithmetic there."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.report.asked import asked
 from vlm_operator.report.charts import histogram, scatter, strips
 from vlm_operator.report.choices import Choices, Picture, latency_picture, pixels_picture

@@ -1,8 +1,7 @@
 """One condition before it becomes an entry of status: what holds, why, in one sentence."""
 
+from dataclasses import dataclass
 from typing import Final, Literal
-
-from vlm_operator.dataclass import dataclass
 
 REASON_PENDING: Final = "Pending"
 """Reason: an earlier condition must hold before this one can be judged."""

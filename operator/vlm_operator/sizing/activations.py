@@ -5,7 +5,8 @@ row for each sequence; the largest of the three counts. What is alive is counted
 what the allocator cannot reuse comes as a calibrated ratio on top.
 """
 
-from vlm_operator.dataclass import dataclass
+from dataclasses import dataclass
+
 from vlm_operator.sizing.memory_constants import MemoryConstants
 from vlm_operator.sizing.shape import ModelShape, TextShape
 from vlm_operator.sizing.weights import EncoderMode

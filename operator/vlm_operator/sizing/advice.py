@@ -6,10 +6,9 @@ what it would run on, what is left over, and the field to write. The same search
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.inventory import Inventory
 from vlm_operator.sizing.plan import Plan, Suggestion
 from vlm_operator.sizing.prove import Seeded

@@ -1,10 +1,9 @@
 """A judged candidate, and its parts put together into a ``Plan``. No decision is taken here."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing import latency
 from vlm_operator.sizing.fit import BATCHED_TOKENS, KV_RESERVE, MAX_UTILIZATION_PERCENT, MemoryFit
 from vlm_operator.sizing.plan import LatencyEstimate, LimitCheck, Percentiles, Plan, Rank, ServerFlags

@@ -6,11 +6,10 @@ cannot be the same model. Called by ``planning`` where a model's source lists te
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from vlm_operator.catalogue.types import StoredTensor
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.shape import ModelShape, ShapeRefusal
 from vlm_operator.sizing.shape.exclusions import PROJECTOR_WORDS, TOWER_WORDS
 from vlm_operator.sizing.shape.weight import table

@@ -6,9 +6,9 @@ reads. Called by ``search.py`` once per setting, since it depends on neither GPU
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.legality import LengthRefusal, derive_max_model_len
 from vlm_operator.sizing.plan import ImageShare, TokenFigures
 from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, TokenRefusal

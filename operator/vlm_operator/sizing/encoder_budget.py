@@ -6,8 +6,7 @@ refuses to start. Sources: ``v1/core/encoder_cache_manager.py:333-380``, ``multi
 """
 
 from collections.abc import Mapping
-
-from vlm_operator.dataclass import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,10 +5,10 @@ In: ``FitRequest`` from ``judge.py``. Out: ``MemoryFit``, or the name and number
 the roomiest.
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 from vlm_operator.catalogue.types import MemoryCalibration
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.encoder_budget import EncoderBudget, EncoderRefusal, encoder_budget
 from vlm_operator.sizing.host import HostResources, estimate_host
 from vlm_operator.sizing.inventory import GpuKind

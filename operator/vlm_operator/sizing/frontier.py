@@ -4,9 +4,9 @@ In: plans, however they were found. Out: those that are on the frontier, cheapes
 """
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.plan import Plan
 from vlm_operator.sizing.workload import LatencyTarget
 

@@ -1,8 +1,8 @@
 """What one pod needs beside its GPUs: CPU cores, memory by part, and /dev/shm."""
 
+from dataclasses import dataclass
 from typing import Final
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.inventory import Resources
 from vlm_operator.sizing.memory import MemoryRequest, whole_mib
 from vlm_operator.sizing.memory_constants import MemoryConstants

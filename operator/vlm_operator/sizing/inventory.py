@@ -1,12 +1,11 @@
 """GPU kinds and node shapes that could be had. Built from cluster nodes, a file or the catalogue."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from vlm_operator.catalogue.labels import MigProfile, ProductLabel, parse_mig_profile
 from vlm_operator.catalogue.types import GpuCard, MigSupport
-from vlm_operator.dataclass import dataclass
 from vlm_operator.errors import CatalogueError
 from vlm_operator.units import GIB, MIB, format_gib
 

@@ -5,10 +5,10 @@ Out: ``Launched``, or the first rule that is broken as a ``LaunchRefusal``. Call
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from vlm_operator.catalogue.types import MemoryCalibration
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.encoder_budget import (
     EncoderBudget,
     EncoderRefusal,

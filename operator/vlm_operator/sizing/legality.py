@@ -1,10 +1,10 @@
 """What the engine refuses to start: sharding, context length, GPU (fact sheet 6 and 12)."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import gcd
 from typing import Any, Final, Literal
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.inventory import GpuKind
 from vlm_operator.sizing.kept import kept
 from vlm_operator.sizing.shape import ModelShape, Scheme, Weight, find_text_config, rope, text_model_type

@@ -6,10 +6,10 @@ which tells the bytes that remain for the KV cache, and ``breakdown`` of the who
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.activations import ActivationPeaks, Step, measure_activations, measure_encoder
 from vlm_operator.sizing.inventory import GpuKind
 from vlm_operator.sizing.kept import kept_for_two

@@ -7,9 +7,9 @@ Filled by ``search.py`` and ``judge.py``; read by ``render``, ``report`` and ``c
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.host import HostResources
 from vlm_operator.sizing.inventory import Certainty, GpuKind
 from vlm_operator.sizing.memory import MemoryBreakdown

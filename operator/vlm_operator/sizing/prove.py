@@ -6,12 +6,11 @@ several are added at a time, the numbers between are tried before anything deare
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from operator import itemgetter
 from typing import Final
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.assemble import Judged
 from vlm_operator.sizing.fit import SMALLER_STEPS
 from vlm_operator.sizing.judge import NEVER, judge_replicas, reject

@@ -4,9 +4,9 @@ Made by ``search.py`` and ``judge.py``; read by ``judge.py`` and ``assemble.py``
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from vlm_operator.catalogue.types import LatencyCalibration, MemoryCalibration
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing import latency
 from vlm_operator.sizing.demand import Demand
 from vlm_operator.sizing.inventory import NodeShape

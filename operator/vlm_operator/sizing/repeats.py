@@ -4,7 +4,8 @@ In: ``Question``. Out: the shares of the images that are still prepared and stil
 the last ``REPEAT_POOL``, each equally likely; a cache that holds fewer knows the repeat with that probability.
 """
 
-from vlm_operator.dataclass import dataclass
+from dataclasses import dataclass
+
 from vlm_operator.sizing.assemble import PROCESSOR_CACHE_GIB
 from vlm_operator.sizing.host import PIXEL_BYTES
 from vlm_operator.sizing.question import Question

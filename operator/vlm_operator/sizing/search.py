@@ -7,12 +7,11 @@ would make a task fit is asked in ``advice.py``. Deterministic: ties are broken 
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
 from vlm_operator.catalogue.types import LatencyCalibration, MemoryCalibration
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.assemble import Judged
 from vlm_operator.sizing.candidates import Place, enumerate_layouts, enumerate_places
 from vlm_operator.sizing.demand import Demand, context_length, measure_demand

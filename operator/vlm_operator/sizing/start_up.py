@@ -5,10 +5,9 @@ cache at both, and the ``Misfit`` where the pessimistic end does not start. Call
 tries, and by ``vlmctl memory`` for those of a user.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from vlm_operator.catalogue.types import MemoryCalibration
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.host import HostResources, estimate_host
 from vlm_operator.sizing.kv_cache import KVCachePlan, kv_layout, plan_kv_cache
 from vlm_operator.sizing.memory import (

@@ -1,9 +1,9 @@
 """Weight bytes per rank, part by part, with the engine's sharding rules (fact sheet 6.3 and 12.1)."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.kept import kept
 from vlm_operator.sizing.shape import ModelShape, Weight
 

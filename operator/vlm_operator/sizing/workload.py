@@ -3,10 +3,8 @@
 ``planning.py`` translates the user's spec into these types; everything else in ``sizing`` reads only them.
 """
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Literal
-
-from vlm_operator.dataclass import dataclass
 
 LatencyMetric = Literal["ttft", "tpot", "request_latency"]
 

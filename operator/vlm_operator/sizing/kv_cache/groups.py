@@ -1,9 +1,8 @@
 """Layers with pages of one size, dealt into groups that share block tables (``v1/core/kv_cache_planning.py``)."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.kv_cache.specs import Spec, SpecKind
 from vlm_operator.units import ceil_div
 

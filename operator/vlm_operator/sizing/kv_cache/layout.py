@@ -1,6 +1,7 @@
 """From a shape and a server's settings to the layout of its cache: what does not depend on memory or length."""
 
-from vlm_operator.dataclass import dataclass
+from dataclasses import dataclass
+
 from vlm_operator.sizing.kept import kept
 from vlm_operator.sizing.kv_cache.dtypes import kv_dtype
 from vlm_operator.sizing.kv_cache.groups import KVGroups, group_layers

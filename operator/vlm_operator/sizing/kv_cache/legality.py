@@ -1,8 +1,8 @@
 """Which KV-cache types and settings the engine refuses."""
 
+from dataclasses import dataclass
 from typing import Final
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.kv_cache.dtypes import FP8, KNOWN, PACKED, PLAIN, kv_dtype
 from vlm_operator.sizing.kv_cache.specs import KVSettings
 from vlm_operator.sizing.shape import ModelShape, StateLayers

@@ -1,6 +1,7 @@
 """A cache in given memory: blocks, capacity, concurrency, and whether the engine starts."""
 
-from vlm_operator.dataclass import dataclass
+from dataclasses import dataclass
+
 from vlm_operator.sizing.kv_cache.layout import KVLayout
 
 

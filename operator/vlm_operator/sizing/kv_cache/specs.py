@@ -4,9 +4,9 @@ In: the layers of a shape and the settings of a server. Out: ``Spec`` for layers
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.kv_cache.dtypes import FP8, PLAIN_BYTES, layer_bytes
 from vlm_operator.sizing.shape import AttentionKind, AttentionLayers, KVLayers, StateLayers
 from vlm_operator.units import ceil_div

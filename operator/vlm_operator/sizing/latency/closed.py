@@ -5,11 +5,10 @@ stop being true: a load near 1, bursts, a KV cache that is full.
 """
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import inf, log, sqrt
 from typing import Final, NamedTuple
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.latency.step import StepModel
 
 RIDERS: Final = 64

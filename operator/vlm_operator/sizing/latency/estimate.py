@@ -1,9 +1,9 @@
 """A predicted figure with its interval and what it rests on."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 from vlm_operator.catalogue.types import LatencyCalibration
-from vlm_operator.dataclass import dataclass
 
 Evidence = Literal["runs", "kernels", "datasheet"]
 """``runs``: served runs of this GPU were compared; ``kernels``: its kernels were measured, no run was seen;

@@ -2,12 +2,11 @@
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import log2
 from typing import Final, Literal
 
 from vlm_operator.catalogue.types import AttentionSpeed, EngineFigures, KernelSpeeds, LatencyCalibration, LinkSpeed
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.inventory import GpuKind
 from vlm_operator.sizing.kept import kept
 from vlm_operator.sizing.latency.estimate import Evidence

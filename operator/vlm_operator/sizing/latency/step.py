@@ -3,11 +3,10 @@
 ``StepModel`` is what the traffic simulation and the closed formulas share. All times are seconds on one replica.
 """
 
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from vlm_operator.catalogue.types import LatencyCalibration
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.inventory import GpuKind
 from vlm_operator.sizing.kept import kept_for_two
 from vlm_operator.sizing.latency.speed import GpuSpeed, Pass, gpu_speed

@@ -5,9 +5,9 @@ seconds. Sharding follows ``weights.py``; nothing here depends on the speed of a
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final, Literal
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.kept import kept
 from vlm_operator.sizing.shape import ModelShape, Quantisation, TextShape, Weight
 from vlm_operator.sizing.shape.kv_layers import AttentionLayers, StateLayers

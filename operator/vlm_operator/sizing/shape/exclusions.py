@@ -7,9 +7,9 @@ that long lists are looked up and not walked through, and expressions that could
 import fnmatch
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.shape.weight import Part, Weight
 
 MOST_EXPRESSIONS: Final = 64

@@ -1,8 +1,7 @@
 """What the layers of a language model keep of a request: keys and values, one latent, or a state of fixed size."""
 
+from dataclasses import dataclass
 from typing import Literal
-
-from vlm_operator.dataclass import dataclass
 
 AttentionKind = Literal[
     "FullAttentionSpec", "RSWASpec", "MLAAttentionSpec", "SlidingWindowSpec", "ChunkedLocalAttentionSpec"

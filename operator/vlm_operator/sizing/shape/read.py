@@ -2,10 +2,9 @@
 
 import difflib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.shape.quantisation import apply_quantisation, read_quantisation
 from vlm_operator.sizing.shape.text import FAMILIES, find_text_config, read_text, text_model_type
 from vlm_operator.sizing.shape.types import ModelShape, ShapeRefusal, TextShape, VisionShape

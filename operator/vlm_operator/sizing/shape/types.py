@@ -1,9 +1,8 @@
 """Frozen types of a model's shape. Counts are parameters unless the name ends in ``_bytes``."""
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Literal
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.shape.exclusions import Exclusions
 from vlm_operator.sizing.shape.kv_layers import KVLayers
 from vlm_operator.sizing.shape.weight import Scheme, Weight

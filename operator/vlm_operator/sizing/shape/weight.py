@@ -1,8 +1,7 @@
 """One matrix of a model: its size, how tensor parallelism cuts it and how its elements are stored."""
 
+from dataclasses import dataclass
 from typing import Literal
-
-from vlm_operator.dataclass import dataclass
 
 Part = Literal[
     "embedding",

@@ -9,10 +9,10 @@ them embedded. Source: the engine's llava_next, llava_onevision, bee, rvl and gr
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens.canvases import Canvases, Grid
 from vlm_operator.sizing.tokens.limits import check_size
 from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal, image_tokens

@@ -8,10 +8,9 @@ processors in ``transformers``.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens import reading
 from vlm_operator.sizing.tokens.anyres import Anyres, AnyresShape, measure
 from vlm_operator.sizing.tokens.canvases import Grid, list_canvases

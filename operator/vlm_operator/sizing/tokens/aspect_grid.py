@@ -10,11 +10,10 @@ Source: ``MuseGlimmerImageProcessor`` of ``transformers``, and Muse Spark's own 
 """
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, Final, NamedTuple
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.limits import check_size
 from vlm_operator.sizing.tokens.types import (

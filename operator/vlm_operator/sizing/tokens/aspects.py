@@ -6,10 +6,9 @@ at least half of its area. Source: ``find_closest_aspect_ratio`` in the InternVL
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-
-from vlm_operator.dataclass import dataclass
 
 Grid = tuple[int, int]
 """(columns, rows) of tiles."""

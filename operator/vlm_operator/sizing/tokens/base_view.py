@@ -9,11 +9,10 @@ Source: the engine's own processors ``deepseek_vl2``, ``deepseek_ocr`` and ``unl
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Final, NamedTuple
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.aspects import Aspects
 from vlm_operator.sizing.tokens.canvases import Canvases, list_canvases

@@ -15,11 +15,10 @@ PaddleOCR-VL, ERNIE-4.5-VL, MiniMax-M3).
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, Final, Literal, NamedTuple
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens import caps
 from vlm_operator.sizing.tokens.largest_grid import Limits, largest_image
 from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS, check_size

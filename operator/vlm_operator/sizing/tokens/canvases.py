@@ -6,9 +6,8 @@ canvases that keep equally many the smallest wins, and of equally large ones the
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-
-from vlm_operator.dataclass import dataclass
 
 Grid = tuple[int, int]
 """(columns, rows) of tiles."""

@@ -6,11 +6,10 @@ Source: the engine's processing information.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens import reading
 from vlm_operator.sizing.tokens.edge_tiles import EdgeTiles, EdgeTileShape, build_idefics3, count_tiles, pixel_grid
 from vlm_operator.sizing.tokens.limits import check_size

@@ -7,10 +7,10 @@ are embedding slots. Source: the engine's own ``Ovis2_5Processor``.
 """
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens import reading
 from vlm_operator.sizing.tokens.limits import check_size
 from vlm_operator.sizing.tokens.native_grid import MAX_ASPECT, most_tokens_size

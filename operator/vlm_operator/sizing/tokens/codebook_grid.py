@@ -9,9 +9,9 @@ The engine runs the model through ``transformers``. Source: ``Emu3Processor``, `
 that its conversion script writes, and the engine's processing information for models of ``transformers``.
 """
 
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens import reading
 from vlm_operator.sizing.tokens.budget_grid import BudgetShape, RootBudgetGrid, Start
 from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal, image_tokens

@@ -8,11 +8,10 @@ the processing information of the engine.
 """
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.fixed import Fixed
 from vlm_operator.sizing.tokens.limits import check_size

@@ -5,9 +5,9 @@ patch of a CLIP tower. The ``default`` feature selection drops the first feature
 Source: image processors of ``transformers`` and the LLaVA processing information of the engine.
 """
 
+from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens import reading
 from vlm_operator.sizing.tokens.limits import check_size
 from vlm_operator.sizing.tokens.longest_edge import build_llava_pixtral

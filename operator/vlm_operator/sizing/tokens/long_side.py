@@ -6,11 +6,10 @@ error. Source: the engine's processor for the family.
 """
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, Final, NamedTuple
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens import caps
 from vlm_operator.sizing.tokens.limits import check_size
 from vlm_operator.sizing.tokens.native_grid import MAX_ASPECT

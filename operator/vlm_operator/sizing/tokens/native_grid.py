@@ -9,11 +9,10 @@ information of the engine.
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Final, NamedTuple
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.largest_grid import Limits, largest_image
 from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS, check_size

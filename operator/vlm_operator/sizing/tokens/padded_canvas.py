@@ -9,11 +9,10 @@ Source: ``Glm5NextImageProcessor`` of ``transformers`` and the engine's processi
 """
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, Final, NamedTuple
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.aspect_grid import squarest_rows
 from vlm_operator.sizing.tokens.limits import check_size

@@ -7,11 +7,10 @@ parts tiles and overview. Tokens = rows x (columns + 1) + 16 x (16 + 1) + 1, all
 Source: the engine's phi4mm model, which states these figures, and the image processor that comes with the checkpoint.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.aspects import Aspects, list_aspects
 from vlm_operator.sizing.tokens.limits import check_size

@@ -10,10 +10,10 @@ All figures are fixed in the engine. Source: its ``Moondream3Processor`` and pro
 """
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens import reading
 from vlm_operator.sizing.tokens.fixed import Fixed
 from vlm_operator.sizing.tokens.limits import check_size

@@ -1,9 +1,9 @@
 """Reads configuration and settings; what cannot be used raises ``Refused``, which ``bind_rule`` catches."""
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens.types import ServerSettings, TokenRefusal
 
 _LARGEST: Final = 2**40

@@ -12,12 +12,11 @@ the checkpoint's processor makes of it for Phi-4, whose counts the engine takes 
 import math
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import Any, ClassVar, Final, NamedTuple
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.aspect_grid import squarest_rows
 from vlm_operator.sizing.tokens.limits import check_size

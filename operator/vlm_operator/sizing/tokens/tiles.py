@@ -8,11 +8,10 @@ of ``transformers``.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, Final, Literal, NamedTuple
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens import caps, reading
 from vlm_operator.sizing.tokens.limits import check_size
 from vlm_operator.sizing.tokens.tile_grids import Choice, choose_grid, grids

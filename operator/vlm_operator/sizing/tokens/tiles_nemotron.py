@@ -8,10 +8,10 @@ information of nano_nemotron_vl.
 """
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Final, NamedTuple
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens import reading
 from vlm_operator.sizing.tokens.limits import check_size
 from vlm_operator.sizing.tokens.tiles import ListedTiles, largest_grid

@@ -7,12 +7,12 @@ prompt; several images are cut once. Source: the engine's processor and processi
 """
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations, pairwise
 from typing import Final
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens import reading
 from vlm_operator.sizing.tokens.aspects import Aspects, list_aspects
 from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS, check_size

@@ -2,10 +2,8 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
-
-from vlm_operator.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

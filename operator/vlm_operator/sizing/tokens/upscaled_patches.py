@@ -7,10 +7,10 @@ that cover the height; columns are the whole patches of the width and one more, 
 """
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens import reading
 from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS, check_size
 from vlm_operator.sizing.tokens.types import ImageRule, ImageTokens, MaximumTokens, Part, TokenRefusal, image_tokens

@@ -16,11 +16,10 @@ nest it; Qwen2-VL without one takes the values of the images.
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens import reading, registry
 from vlm_operator.sizing.tokens.largest_grid import Limits, largest_image
 from vlm_operator.sizing.tokens.limits import MAX_DECODED_PIXELS, check_size

@@ -7,11 +7,10 @@ a window makes one more. Each window has 81 tokens, the overview 169, both with 
 are parted by a token. Source: the engine's own ``Step3VLProcessor``, which reads no processor file.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar, Final, NamedTuple
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.tokens import reading
 from vlm_operator.sizing.tokens.limits import check_size
 from vlm_operator.sizing.tokens.types import (

@@ -1,9 +1,9 @@
 """When requests arrive: independently, in bursts, or when an earlier one ends."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import log
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.traffic.requests import Randomness
 
 

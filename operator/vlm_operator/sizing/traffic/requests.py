@@ -3,13 +3,10 @@
 Randomness comes only from the generator that the caller hands in; ``random.Random`` is one.
 """
 
-import dataclasses
 from bisect import bisect_left, bisect_right
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final, Protocol
-
-from vlm_operator.dataclass import dataclass
 
 REPEAT_POOL: Final = 100
 """A repeated image is one of so many that were sent last (assumed: ``repeatPercent`` does not say how long ago)."""
@@ -101,7 +98,7 @@ class RequestMix:
     repeat_pool: int = REPEAT_POOL
 
 
-@dataclasses.dataclass(slots=True)
+@dataclass(slots=True)
 class Request:
     """One drawn request and what has become of it; times in seconds since the start, 0 where not reached.
 

@@ -1,9 +1,9 @@
 """What a simulation found: latency percentiles, throughput, how busy the replica was and what held requests up."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final, Literal
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.traffic.engine import Engine
 from vlm_operator.sizing.traffic.requests import Request
 

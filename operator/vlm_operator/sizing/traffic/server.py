@@ -1,6 +1,6 @@
 """What one engine replica may take at once: sequences, tokens of a step, KV blocks, images, preprocessing."""
 
-from vlm_operator.dataclass import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

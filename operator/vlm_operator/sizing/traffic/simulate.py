@@ -1,12 +1,12 @@
 """Requests through one replica: arrival, preprocessing on the CPU, the engine's scheduler, and their latencies."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import takewhile
 from math import inf, log
 from typing import Final, Protocol
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.traffic.arrivals import Arrivals, ClosedLoop
 from vlm_operator.sizing.traffic.caches import ProcessorCache
 from vlm_operator.sizing.traffic.engine import Engine, StepSeconds

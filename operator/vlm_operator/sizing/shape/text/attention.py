@@ -5,10 +5,9 @@ Sources: vLLM 0.33.0 ``M/qwen2.py``, ``M/deepseek_v2.py:DeepseekV2MLAAttention``
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.shape.weight import Weight, table
 
 _SELF: Final = "layers.{}.self_attn."

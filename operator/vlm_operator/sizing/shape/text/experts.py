@@ -5,10 +5,9 @@ Sources: vLLM 0.33.0 ``M/qwen3_moe.py``, ``M/qwen3_next.py``, ``M/deepseek_v2.py
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.shape.text.kv_layers import layer_kinds
 from vlm_operator.sizing.shape.weight import Weight, table
 

@@ -1,9 +1,9 @@
 """From a text configuration to the language model's shape: one table of families, one reader."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.shape.quantisation import apply_quantisation
 from vlm_operator.sizing.shape.text import attention as kinds
 from vlm_operator.sizing.shape.text.config import find_text_config, is_tied, rope, text_model_type

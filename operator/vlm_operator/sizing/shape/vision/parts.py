@@ -1,9 +1,9 @@
 """Building blocks of towers and projectors: transformer layers, linears, tables."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from vlm_operator.dataclass import dataclass
 from vlm_operator.sizing.shape.text.config import thinker
 from vlm_operator.sizing.shape.types import VisionShape
 from vlm_operator.sizing.shape.weight import Split, Weight, table

@@ -83,8 +83,8 @@ def plan_deployment(
     return _annotate(verdict, spec, task) if isinstance(verdict, Plan) else verdict
 
 
-def _seeded() -> Random:
-    return Random(SEED)  # noqa: S311 - traffic, no secret
+def _seeded(traffic: int) -> Random:
+    return Random(SEED + traffic)  # noqa: S311 - traffic, no secret
 
 
 def judge_deployment(

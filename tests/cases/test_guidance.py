@@ -160,7 +160,7 @@ def test_a_ttft_that_large_steps_miss_under_traffic_is_kept_by_smaller_ones() ->
     def served(target: int | None = None, step: int | None = None) -> Plan | NoFit:
         spec: dict[str, Any] = {"accelerators": {"allowed": [H100], "maxPerReplica": 4}, "scaling": {"maxReplicas": 1}}
         if target is not None:
-            spec["objectives"] = {"ttft": {"percentile": 99, "milliseconds": target}}
+            spec["objectives"] = {"ttft": {"percentile": 95, "milliseconds": target}}
         if step is not None:
             spec["engine"] = {"extraArgs": [f"--max-num-batched-tokens={step}"]}
         traffic = {"requestsPerMinute": 45}
@@ -170,13 +170,13 @@ def test_a_ttft_that_large_steps_miss_under_traffic_is_kept_by_smaller_ones() ->
     large, middle = served(step=8192), served(step=2048)
     assert isinstance(large, Plan)
     assert isinstance(middle, Plan)
-    assert middle.latency.ttft.p99 < large.latency.ttft.p99
-    target = round(500 * (middle.latency.ttft.p99 + large.latency.ttft.p99))
+    assert middle.latency.ttft.p95 < large.latency.ttft.p95
+    target = round(500 * (middle.latency.ttft.p95 + large.latency.ttft.p95))
     kept = served(target)
     assert isinstance(kept, Plan)
-    assert kept.flags.max_num_batched_tokens == 2048
+    assert kept.flags.max_num_batched_tokens < 8192
     late = next(reason for reason in kept.reasons if reason.startswith("larger steps are late"))
-    assert "TTFT p99" in late
+    assert "TTFT p95" in late
     assert "steps of 8,192 tokens" in late
 
 

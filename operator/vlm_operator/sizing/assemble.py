@@ -29,6 +29,7 @@ class Judged:
 
     Attributes:
         seconds: The latency of the request at each percentile, by closed formulas.
+        strain: The largest share of a latency target or of what a replica serves that is used, by closed formulas.
         most_on_time: Returns how many requests a replica can run at once with every latency target kept.
     """
 
@@ -38,6 +39,7 @@ class Judged:
     setting: Setting
     fit: MemoryFit
     seconds: Mapping[int, latency.RequestSeconds]
+    strain: float
     most_on_time: Callable[[], int]
     _plan: list[Plan] = field(default_factory=list, repr=False)
 

@@ -24,8 +24,10 @@ from vlm_operator.units import ceil_div
 BATCHED_TOKENS = (8192, 4096, 2048)
 """Step sizes that are tried: the engine's defaults on large and small GPUs, and one between."""
 SMALLER_STEPS = (2048, 512)
-"""Step sizes that are tried where a latency target is missed. While a prompt is computed every answer gets one token
-per step, so smaller steps shorten TPOT, until a GPU computes steps so small inefficiently and prompts queue."""
+"""Step sizes that formulas look at where a latency target is missed."""
+STEPS = (16_384, *BATCHED_TOKENS, 1024, 512, 256)
+"""Step sizes that trials look at where a latency target is missed. While a prompt is computed every answer gets one
+token per step, so smaller steps shorten TPOT, until a GPU computes steps so small inefficiently and prompts queue."""
 BATCHED_TOKENS_STEP = 256
 MAX_UTILIZATION_PERCENT = 92
 """The engine's own default. Above it run-time growth has been seen to end vision servers."""

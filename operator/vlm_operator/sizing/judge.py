@@ -6,11 +6,12 @@ traffic, money.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
 from vlm_operator.sizing import latency
-from vlm_operator.sizing.assemble import Judged
+from vlm_operator.sizing.assemble import SPREADS, Judged
 from vlm_operator.sizing.fit import KV_RESERVE, FitRequest, MemoryFit, fit_memory
 from vlm_operator.sizing.host import MEDIA_THREADS, engine_cores
 from vlm_operator.sizing.inventory import Resources, find_shortage
@@ -24,7 +25,7 @@ from vlm_operator.sizing.load import (
     running_per_replica,
     wanted_step,
 )
-from vlm_operator.sizing.plan import Rejection, late_words
+from vlm_operator.sizing.plan import Plan, Rejection, late_words
 from vlm_operator.sizing.question import Candidate, Case, Question, Setting
 from vlm_operator.sizing.start_up import Misfit
 from vlm_operator.sizing.workload import Constraints, Workload
@@ -39,17 +40,24 @@ NEVER = 1e9
 """Shortfall of a candidate that no change of the workload would save: it is the farthest miss."""
 
 
-def judge(candidate: Candidate, question: Question, slack: float = 0.0) -> Judged | Rejection:
+def judge(
+    candidate: Candidate, question: Question, slack: float = 0.0, below: Plan | None = None
+) -> Judged | Rejection:
     """Return the plan for ``candidate``, or the first check that it fails.
 
-    ``slack`` is the share by which closed formulas may miss a target or the traffic where a trial is to decide.
+    Args:
+        candidate: What is judged.
+        question: What is asked of it.
+        slack: Share by which closed formulas may miss a target or the traffic where a trial is to decide.
+        below: A plan that holds: only cheaper ones are of interest.
     """
     illegal = _check_legal(candidate, question)
     if illegal is not None:
         return illegal
     if isinstance(question.max_model_len, LengthRefusal):
         return reject(candidate, question.max_model_len.reason, question.max_model_len.message)
-    return _with_traffic(candidate, question, make_case(candidate, question, question.max_model_len, slack))
+    case = make_case(candidate, question, question.max_model_len, slack)
+    return _with_traffic(candidate, question, case, below)
 
 
 def _check_legal(candidate: Candidate, question: Question) -> Rejection | None:
@@ -69,14 +77,14 @@ def _check_legal(candidate: Candidate, question: Question) -> Rejection | None:
     return reject(candidate, refused.reason, refused.message, shortfall=NEVER) if refused else None
 
 
-def _with_traffic(candidate: Candidate, question: Question, case: Case) -> Judged | Rejection:
+def _with_traffic(candidate: Candidate, question: Question, case: Case, below: Plan | None) -> Judged | Rejection:
     """Return a plan with the fewest replicas that hold the traffic within the latency targets.
 
     A KV cache without its reserve is a plan only where no number of replicas gives it one.
     """
     constraints = question.constraints
     replicas = constraints.least_replicas
-    most = constraints.max_replicas or max(MAX_REPLICAS, replicas)
+    most = min(constraints.max_replicas or max(MAX_REPLICAS, replicas), _affordable(candidate, below))
     hopeless = _late(candidate, question, case, 1)
     if hopeless is not None:  # late with a replica for itself: more replicas would not help
         return hopeless
@@ -99,6 +107,14 @@ def _with_traffic(candidate: Candidate, question: Question, case: Case) -> Judge
     return tight or last or reject(candidate, "TooManyReplicas", f"more than {most} replicas would be needed")
 
 
+def _affordable(candidate: Candidate, below: Plan | None) -> float:
+    """Return how many replicas cost less than ``below``, or as much with fewer GPUs."""
+    price = candidate.node.gpu.hourly_cents
+    if below is None or below.hourly_cents is None or below.tight_kv_cache:
+        return math.inf
+    return 0 if price is None else below.hourly_cents / (price * candidate.tensor_parallel_size or 1e-9)
+
+
 def judge_replicas(
     candidate: Candidate, question: Question, case: Case, replicas: int
 ) -> tuple[Judged | Rejection, int | None]:
@@ -115,11 +131,14 @@ def _judge_serving(
     candidate: Candidate, question: Question, case: Case, replicas: int
 ) -> tuple[Judged | Rejection, int | None]:
     """Judge a number of replicas that carry the load; with the verdict comes the number worth trying next."""
-    running = running_per_replica(question.workload, case, replicas)
-    if running is None:
-        wanted = replicas_for_rate(question.workload, case)
-        return _reject_rate(candidate, question.constraints, replicas, wanted), wanted
     asked = question.constraints.asked.max_num_seqs
+    most = asked or MAX_SEQUENCES
+    running = running_per_replica(question.workload, case, replicas, most)
+    if running is None:
+        wanted = replicas_for_rate(question.workload, case, most)
+        return _reject_rate(candidate, question.constraints, replicas, wanted), wanted
+    if running > most and case.slack:
+        running = most  # the others wait their turn, and a trial tells for how long
     if asked is not None and running > asked:
         message = f"{running} requests run at once on each of {replicas} replicas; --max-num-seqs allows {asked}"
         crowded = reject(candidate, "RunningSequences", message, shortfall=0)  # nothing lacks but the flag
@@ -131,7 +150,7 @@ def _judge_serving(
         serving=replicas,
         replicas=replicas + question.constraints.spare_replicas,
         running=running,
-        preprocessing_cores=_preprocessing_cores(candidate, question.workload, case, replicas),
+        preprocessing_cores=_preprocessing_cores(candidate, question.workload, case, replicas, running),
     )
     fit, next_count = _fit(candidate, question, setting)
     if isinstance(fit, Rejection):
@@ -149,6 +168,7 @@ def _judge_serving(
         setting=setting,
         fit=fit,
         seconds=seconds,
+        strain=_strain(question, case, setting, seconds, most),
         most_on_time=partial(_most_on_time, candidate, question, case, fit),
     )
     dear = _check_price(judged)
@@ -156,6 +176,19 @@ def _judge_serving(
         return dear, None
     wanted = _next_count(question.workload, replicas, math.ceil(running * (1 + KV_RESERVE)), fit.peak_requests)
     return judged, wanted if judged.tight_kv_cache and running > 1 else None
+
+
+def _strain(
+    question: Question, case: Case, setting: Setting, seconds: Mapping[int, latency.RequestSeconds], most: int
+) -> float:
+    """Return the largest share of a latency target, or in bursts of what a replica with ``most`` requests serves."""
+    arriving = arrivals_per_second(question.workload, setting.serving) * question.workload.burst_percent / 100
+    served = latency.requests_per_minute(case.runner, case.typical, most) / 60
+    late: list[float] = [
+        getattr(seconds[target.percentile], SPREADS[target.metric]) / target.seconds
+        for target in question.constraints.latency_targets
+    ]
+    return max((arriving / served, *late))
 
 
 def _next_count(workload: Workload, replicas: int, running: int, held: int) -> int:
@@ -229,15 +262,16 @@ def _fit_request(candidate: Candidate, question: Question, setting: Setting) -> 
     )
 
 
-def _preprocessing_cores(candidate: Candidate, workload: Workload, case: Case, replicas: int) -> int:
-    """Return the cores that prepare images: twice what the declared rate keeps busy, within the engine's threads.
+def _preprocessing_cores(candidate: Candidate, workload: Workload, case: Case, replicas: int, running: int) -> int:
+    """Return the cores that prepare images: twice what requests keep busy, within the engine's threads.
 
-    In a closed loop images come when a request ends, so a share of the threads is kept for them. A replica takes no
+    At a declared rate that is in bursts; in a closed loop images come as fast as requests end. A replica takes no
     larger share of a node's cores than of its GPUs, as long as that leaves it the least.
     """
     busy = latency.preprocess_seconds(case.runner, case.typical) - case.runner.costs.request()
     rate = arrivals_per_second(workload, replicas) * workload.burst_percent / 100
-    wanted = math.ceil(2 * rate * busy) if rate else MEDIA_THREADS // 2
+    rate = rate or latency.requests_per_minute(case.runner, case.typical, running) / 60
+    wanted = math.ceil(2 * rate * busy)
     cores = min(max(LEAST_PREPROCESSING_CORES, wanted), MEDIA_THREADS)
     others = engine_cores(candidate.tensor_parallel_size)
     share = candidate.node.fair_cores(candidate.tensor_parallel_size, others + LEAST_PREPROCESSING_CORES)
@@ -262,8 +296,9 @@ def _late(candidate: Candidate, question: Question, case: Case, running: int, ra
     ``rate`` arrive per second by chance; what bursts make of it is left to a trial, for few requests may see them.
     """
     for target in question.constraints.latency_targets:
-        work, typical = case.works[target.percentile], case.typical
-        queue = latency.queue_seconds(case.runner, case.works, typical, rate, target.percentile)
+        works, typical = case.lightest if case.slack else case.works, case.typical
+        work = works[target.percentile]
+        queue = latency.queue_seconds(case.runner, works, typical, rate, target.percentile)
         figures = latency.request_seconds(case.runner, work, typical, running, queue)
         value = {"ttft": figures.ttft, "tpot": figures.tpot, "request_latency": figures.total}[target.metric]
         if value > target.seconds * (1 + case.slack):

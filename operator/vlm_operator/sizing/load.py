@@ -27,6 +27,7 @@ def make_case(candidate: Candidate, question: Question, max_model_len: int, slac
         max_model_len=max_model_len,
         runner=_replica(candidate, question),
         works=_request_works(question, fresh),
+        lightest=_lightest_works(question, fresh),
         typical=_typical_work(question, fresh),
         slack=slack,
     )
@@ -63,6 +64,15 @@ def _request_works(question: Question, fresh: FreshShares) -> dict[int, latency.
     }
 
 
+def _lightest_works(question: Question, fresh: FreshShares) -> dict[int, latency.RequestWork]:
+    """Return the least work of a request at each percentile of the image tokens."""
+    workload, tokens = question.workload, question.demand.image_tokens_at
+    return {
+        p: _work(question, fresh, tokens[p], workload.prompt_tokens_p50, workload.output_tokens_p50)
+        for p in PERCENTILES
+    }
+
+
 def _typical_work(question: Question, fresh: FreshShares) -> latency.RequestWork:
     """Return the mean request, which decides what a replica serves."""
     workload = question.workload
@@ -85,15 +95,15 @@ def _work(
     )
 
 
-def running_per_replica(workload: Workload, case: Case, replicas: int) -> int | None:
-    """Return how many requests run at once on each replica, or None where no number keeps up with the rate."""
+def running_per_replica(workload: Workload, case: Case, replicas: int, most: int) -> int | None:
+    """Return how many requests run at once on each replica, or None where ``most`` do not keep up with the rate."""
     if workload.concurrent_requests is not None:
         return -(-workload.concurrent_requests // replicas)
     if workload.requests_per_minute is None:
         return 1
-    rate = workload.requests_per_minute * workload.burst_percent / 100 / replicas
-    low, high = 1, MAX_SEQUENCES
-    if _most_rate(case) < rate:
+    rate = _planned_rate(workload, case) / replicas
+    low, high = 1, most
+    if _most_rate(case, most) < rate:
         return None
     while low < high:
         middle = (low + high) // 2
@@ -104,15 +114,24 @@ def running_per_replica(workload: Workload, case: Case, replicas: int) -> int | 
     return low
 
 
-def replicas_for_rate(workload: Workload, case: Case) -> int:
-    """Return the fewest replicas that keep up with the declared rate in bursts, each as full as it may be."""
-    rate = (workload.requests_per_minute or 0) * workload.burst_percent / 100
-    return math.ceil(rate / _most_rate(case))
+def replicas_for_rate(workload: Workload, case: Case, most: int) -> int:
+    """Return the fewest replicas that keep up with the declared rate, each with ``most`` requests at once."""
+    return math.ceil(_planned_rate(workload, case) / _most_rate(case, most))
 
 
-def _most_rate(case: Case) -> float:
-    """Return the requests per minute that a replica is planned for at most."""
-    return MOST_LOAD * (1 + case.slack) * latency.requests_per_minute(case.runner, case.typical, MAX_SEQUENCES)
+def _planned_rate(workload: Workload, case: Case) -> float:
+    """Return the requests per minute that all replicas together are planned for.
+
+    Without a trial they keep up with bursts; a trial tells whether they may fall behind in a burst and catch up.
+    """
+    bursts = 1.0 if case.slack else workload.burst_percent / 100
+    return (workload.requests_per_minute or 0) * bursts
+
+
+def _most_rate(case: Case, most: int) -> float:
+    """Return the requests per minute that a replica with ``most`` requests at once is planned for."""
+    share = 1 + case.slack if case.slack else MOST_LOAD
+    return share * latency.requests_per_minute(case.runner, case.typical, most)
 
 
 def arrivals_per_second(workload: Workload, replicas: int) -> float:

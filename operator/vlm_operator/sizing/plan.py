@@ -80,6 +80,7 @@ class TrafficFigures:
         preemptions: Requests that had to give up their blocks, in all.
         on_time: Share of the requests that keep every target (all of them where there is none).
         sustainable: Whether the replica keeps up, and no request is too large for it.
+        requests: How many requests were simulated to their end.
     """
 
     utilisation: float
@@ -88,6 +89,7 @@ class TrafficFigures:
     preemptions: int
     on_time: float
     sustainable: bool
+    requests: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,47 +5,53 @@ not hold. A plan that is late is tried again with smaller steps, which cost noth
 several are added at a time, the numbers between are tried before anything dearer, so the winner is the cheapest.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
+from itertools import count
 from operator import itemgetter
 from typing import Final
 
 from vlm_operator.sizing.assemble import Judged
-from vlm_operator.sizing.fit import SMALLER_STEPS
+from vlm_operator.sizing.fit import STEPS
 from vlm_operator.sizing.judge import NEVER, judge_replicas, reject
 from vlm_operator.sizing.plan import Plan, Rank, Rejection, missed_target, rank
 from vlm_operator.sizing.question import Candidate
 from vlm_operator.sizing.traffic import Randomness
-from vlm_operator.sizing.trial import try_plan
+from vlm_operator.sizing.trial import REQUESTS, try_plan
 from vlm_operator.units import ceil_div
 
-Seeded = Callable[[], Randomness]
-_Key = tuple[Candidate, str, int, int]
+Seeded = Callable[[int], Randomness]
+"""Returns a generator for the traffic of this number, the same for the same number."""
+_Key = tuple[Candidate, str, int, int, int]
 
 MAX_TRIALS: Final = 16
-"""Trials of the plans that the closed formulas let pass; what is still untried then is not promised."""
+"""Whole trials of the plans that the closed formulas let pass; what is still untried then is not promised."""
 MORE_TRIALS: Final = 2
-"""Times as many trials of cheaper plans that the closed formulas refuse narrowly or rank behind another layout: they
-are hurried."""
+"""Times as many trials of cheaper plans that the closed formulas refuse narrowly or rank behind another layout."""
+LEAST_COST: Final = 0.2
+"""Of a trial that ends with its first requests, in whole ones: judging and setting up take their time too."""
 LEAST_GAIN: Final = 0.9
 """Twice the replicas that leave more than this share of what a target was missed by are the wrong remedy."""
 STEP_REACH: Final = 0.5
-"""A target that is missed by more than this share is beyond what smaller steps gain."""
+"""A target that is missed by more than this share is beyond what other steps gain."""
+CROWDED: Final = "bursts fill the KV cache further: at times it keeps less than that reserve, since nothing else fits"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Try:
-    """A plan to be tried, and what is known of it with larger steps, with fewer and with more replicas.
+    """A plan to be tried, and what is known of it with other steps, with fewer and with more replicas.
 
-    ``larger`` and ``fewer`` are how it missed its targets so, ``too_few`` the most replicas that are known to be too
-    few, ``held`` the plan that held with more replicas than ``fit`` has, and ``doubled`` whether ``fit`` has twice as
-    many as were late.
+    ``before`` is how it missed its targets with the steps before, of which these are the next smaller (``toward`` is
+    -1) or larger ones (1), ``fewer`` how it did with fewer replicas, ``too_few`` the most replicas that are known to be
+    too few, ``held`` the plan that held with more replicas than ``fit`` has, and ``doubled`` whether ``fit`` has twice
+    as many as were late.
     """
 
     fit: Judged
     too_few: int
-    larger: Rejection | None = None
+    toward: int = 0
+    before: Rejection | None = None
     fewer: Rejection | None = None
     held: Plan | None = None
     doubled: bool = False
@@ -63,60 +69,99 @@ class _Try:
             return rank(self.winner)
         return self.fit.rank_with(self.too_few + 1)
 
+    @property
+    def promise(self) -> tuple[float, Rank]:
+        """The order in which to try what formulas do not grant: the least strained first."""
+        return max(1.0, self.fit.strain), self.fit.rank
+
 
 class Trials:
     """Simulated traffic over judged plans; the same plan is simulated once.
 
     Args:
         seeded: Returns a fresh generator for each trial, so that none depends on those before it.
-        hurried: Whether a trial ends as soon as its plan is certain to miss a target.
+
+    Attributes:
+        spent: What all trials took, in whole ones.
     """
 
-    def __init__(self, seeded: Seeded, *, hurried: bool = False) -> None:
-        self._seeded, self._hurried = seeded, hurried
+    def __init__(self, seeded: Seeded) -> None:
+        self._seeded = seeded
         self._done: dict[_Key, Plan] = {}
+        self.spent = 0.0
 
-    def of(self, fit: Judged) -> Plan:
-        """Return the plan of ``fit`` with its simulated figures."""
-        key = (fit.candidate, fit.question.model_id, fit.replicas, fit.fit.max_num_batched_tokens)
+    def of(self, fit: Judged, *, hurried: bool = False, traffic: int = 0) -> Plan:
+        """Return the plan of ``fit`` with its simulated figures; a hurried trial ends once a target is missed."""
+        key = (fit.candidate, fit.question.model_id, fit.replicas, fit.fit.max_num_batched_tokens, traffic)
         found = self._done.get(key)
         if found is None:
-            found = self._done[key] = try_plan(fit, self._seeded(), hurried=self._hurried)
+            found = self._done[key] = try_plan(fit, self._seeded(traffic), hurried=hurried)
+            self.spent += LEAST_COST + (found.traffic.requests / REQUESTS if found.traffic else 0.0)
         return found
 
 
-def prove(
-    fits: Sequence[Judged], trials: Trials, most: int, below: Plan | None = None
-) -> tuple[Plan | None, list[Rejection]]:
+def prove(fits: Sequence[Judged], trials: Trials, most: int) -> tuple[Plan | None, list[Rejection]]:
     """Return the cheapest plan that holds in a trial, None where none does, and why cheaper ones do not.
 
     Args:
         fits: What the formulas let pass.
-        trials: Where they are tried.
-        most: How many of them may be tried.
-        below: A plan that holds: only cheaper ones are of interest.
+        trials: Where they are tried, the cheapest first.
+        most: How much may be spent on them, in whole trials.
     """
-    tries = [_Try(fit=fit, too_few=fit.replicas - 1) for fit in fits]
-    queue = [(tried.least, number, tried) for number, tried in enumerate(tries)]
+    numbers, most_spent = count(), trials.spent + most
+    queue = [(tried.least, next(numbers), tried) for tried in map(_begin, fits)]
     heapify(queue)
     missed: list[Rejection] = []
-    for trial in range(most):
-        if not queue or queue[0][2].winner is not None or not cheaper(queue[0][0], below):
-            break
+    crowded: list[Plan] = []
+    while queue and queue[0][2].winner is None and trials.spent < most_spent:
         tried = heappop(queue)[2]
         plan = trials.of(tried.fit)
         late = _missed(tried.fit, plan)
         missed += [late] if late is not None else []
-        for place, more in enumerate(_next_tries(tried, plan, late)):
-            heappush(queue, (more.least, len(fits) + 2 * trial + place, more))
-    held = [tried.held for _, _, tried in queue if tried.held is not None and cheaper(rank(tried.held), below)]
+        crowded += [plan] if late is not None and late.reason == "KVCache" else []
+        for more in _next_tries(tried, plan, late):
+            heappush(queue, (more.least, next(numbers), more))
+    held = [tried.held for _, _, tried in queue if tried.held is not None]
+    held = held or [replace(plan, reasons=(*plan.reasons, CROWDED)) for plan in crowded]
     if held:
         return min(held, key=rank), missed
-    untried = [tried for least, _, tried in sorted(queue, key=itemgetter(0, 1)) if cheaper(least, below)]
-    return None, missed + [_untried(tried.fit, most) for tried in untried]
+    return None, missed + [_untried(tried.fit, most) for _, _, tried in sorted(queue, key=itemgetter(0, 1))]
 
 
-def cheaper(least: Rank, plan: Plan | None) -> bool:
+def improve(best: Plan | None, fits: Iterable[Judged], trials: Trials, most: int) -> Plan | None:
+    """Return the cheapest plan that holds in a trial: ``best``, which does, or what comes of one of ``fits``.
+
+    Args:
+        best: What is known to hold, None where nothing is.
+        fits: What the formulas refuse narrowly or rank behind another layout.
+        trials: Where they are tried, those first that are the least strained; a trial ends once a target is missed.
+        most: How much may be spent on them, in whole trials.
+    """
+    numbers, most_spent = count(), trials.spent + most
+    queue = [(*tried.promise, next(numbers), tried) for tried in map(_begin, fits)]
+    heapify(queue)
+    while queue and trials.spent < most_spent:
+        tried = heappop(queue)[-1]
+        if not _cheaper(tried.least, best):
+            continue
+        plan = trials.of(tried.fit, hurried=True)
+        late = _missed(tried.fit, plan)
+        if late is None:  # of many that are tried some hold by chance: it has to hold under other traffic too
+            plan = trials.of(tried.fit, hurried=True, traffic=1)
+            late = _missed(tried.fit, plan)
+        for more in _next_tries(tried, plan, late):
+            if more.held is not None and _cheaper(rank(more.held), best):
+                best = more.held
+            if more.winner is None:
+                heappush(queue, (*more.promise, next(numbers), more))
+    return best
+
+
+def _begin(fit: Judged) -> _Try:
+    return _Try(fit=fit, too_few=fit.replicas - 1)
+
+
+def _cheaper(least: Rank, plan: Plan | None) -> bool:
     """Return whether a plan of this rank would be preferred to ``plan`` for more than its name."""
     return plan is None or least[:3] < rank(plan)[:3]
 
@@ -132,8 +177,8 @@ def _next_tries(tried: _Try, plan: Plan, late: Rejection | None) -> list[_Try]:
     if late is None:
         held = replace(plan, reasons=(*plan.reasons, tried.why)) if tried.why else plan
         return [_between(replace(tried, held=held), held)]
-    remedies = (_smaller_steps(tried, late), _more_replicas(tried, late))
-    return [remedy for remedy in remedies if remedy is not None]
+    more = _more_replicas(tried, late)
+    return [*_other_steps(tried, plan, late), *([more] if more is not None else [])]
 
 
 def _between(tried: _Try, held: Plan) -> _Try:
@@ -154,6 +199,9 @@ def _missed(fit: Judged, plan: Plan) -> Rejection | None:
         message = f"{plan.replicas} replicas fall behind under the declared traffic: requests queue without end"
         return reject(fit.candidate, "Throughput", message)
     late = missed_target(plan.latency, fit.question.constraints.latency_targets)
+    if late is None and plan.tight_kv_cache and not fit.tight_kv_cache:
+        message = f"the KV cache of {plan.replicas} replicas keeps less than its reserve in simulated traffic"
+        return reject(fit.candidate, "KVCache", message, shortfall=0)
     if late is None:
         return None
     target, words = late
@@ -164,28 +212,42 @@ def _missed(fit: Judged, plan: Plan) -> Rejection | None:
     return reject(fit.candidate, "Latency", message, shortfall=value / target.seconds - 1)
 
 
-def _smaller_steps(tried: _Try, late: Rejection) -> _Try | None:
-    """Return the plan with smaller steps, None where they cannot be had or would not help."""
-    fit, larger = tried.fit, tried.larger
-    worse = larger is not None and late.shortfall_fraction > larger.shortfall_fraction
-    step = next((step for step in SMALLER_STEPS if step < fit.fit.max_num_batched_tokens), None)
-    asked = fit.question.constraints.asked.max_num_batched_tokens
-    if late.reason != "Latency" or late.shortfall_fraction > STEP_REACH or worse or asked or step is None:
+def _other_steps(tried: _Try, plan: Plan, late: Rejection) -> Iterator[_Try]:
+    """Yield the plan with the next smaller or larger steps, whichever may help against being ``late``.
+
+    Smaller ones hurry answers along, larger ones prompts; either may bring a first token sooner, for what is computed
+    beside a prompt keeps it waiting.
+    """
+    fit = tried.fit
+    missed = missed_target(plan.latency, fit.question.constraints.latency_targets)
+    worse = tried.before is not None and late.shortfall_fraction > tried.before.shortfall_fraction
+    beyond = late.reason == "Latency" and late.shortfall_fraction > STEP_REACH
+    if late.reason == "KVCache" or worse or beyond or fit.question.constraints.asked.max_num_batched_tokens:
+        return
+    helpful = {"tpot": (-1,), "ttft": (1, -1), "request_latency": (-1, 1)}[missed[0].metric] if missed else (1,)
+    for toward in helpful:
+        verdict = _with_steps(fit, toward) if tried.toward in (0, toward) else None
+        if isinstance(verdict, Judged):
+            why = f"{'larger' if toward < 0 else 'smaller'} steps are late: {late.message.partition(': ')[2]}"
+            yield _Try(fit=verdict, too_few=tried.too_few, toward=toward, before=late, why=why)
+
+
+def _with_steps(fit: Judged, toward: int) -> Judged | Rejection | None:
+    """Judge ``fit`` with the next smaller (-1) or larger (1) steps; None where there are none."""
+    now = fit.fit.max_num_batched_tokens
+    step = min((step for step in STEPS if (step - now) * toward > 0), key=lambda step: abs(step - now), default=None)
+    if step is None:
         return None
     candidate = replace(fit.candidate, max_num_batched_tokens=step)
     case = replace(fit.case, runner=fit.case.runner.with_steps(step))
-    verdict, _ = judge_replicas(candidate, fit.question, case, fit.replicas)
-    if not isinstance(verdict, Judged):
-        return None
-    why = f"larger steps are late: {late.message.partition(': ')[2]}"
-    return _Try(fit=verdict, too_few=tried.too_few, larger=late, why=why)
+    return judge_replicas(candidate, fit.question, case, fit.replicas)[0]
 
 
 def _more_replicas(tried: _Try, late: Rejection) -> _Try | None:
     """Return the plan with more replicas, None where that is not allowed or gains too little."""
     if tried.held is not None:
         return _between(replace(tried, too_few=tried.fit.replicas), tried.held)
-    if tried.larger is not None:  # they were asked for when the larger steps were late
+    if tried.before is not None:  # they were asked for when the steps before were late
         return None
     fewer = tried.fewer
     both_late = fewer is not None and late.reason == fewer.reason == "Latency"

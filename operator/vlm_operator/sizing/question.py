@@ -58,13 +58,16 @@ class Question:
 class Case:
     """What is the same for every replica count of one candidate.
 
-    ``works`` maps percentiles of the declared mix to a request; ``typical`` is the mean one, which the others are like.
-    ``slack`` is the share by which closed formulas may miss a target or the traffic where a trial is to decide.
+    ``works`` maps percentiles of the declared mix to a request that has all of it: so much to read, to see and to
+    write. ``lightest`` has the images alone, with the median of the rest: no request of that percentile is less work.
+    ``typical`` is the mean one, which the others are like. ``slack`` is the share by which closed formulas may miss a
+    target or the traffic where a trial is to decide; 0 where they do.
     """
 
     max_model_len: int
     runner: latency.Replica
     works: Mapping[int, latency.RequestWork]
+    lightest: Mapping[int, latency.RequestWork]
     typical: latency.RequestWork
     slack: float = 0.0
 

@@ -19,7 +19,7 @@ from vlm_operator.sizing.fit import SMALLER_STEPS
 from vlm_operator.sizing.inventory import GpuKind, Inventory, NodeShape
 from vlm_operator.sizing.judge import judge
 from vlm_operator.sizing.plan import Alternative, NoFit, Plan, Rejection, rank
-from vlm_operator.sizing.prove import MAX_TRIALS, MORE_TRIALS, Seeded, Trials, cheaper, prove
+from vlm_operator.sizing.prove import MAX_TRIALS, MORE_TRIALS, Seeded, Trials, improve, prove
 from vlm_operator.sizing.question import Candidate, Question
 from vlm_operator.sizing.shape import ModelShape
 from vlm_operator.sizing.tokens.caps import tightest_cap
@@ -85,10 +85,9 @@ def search(task: Task, seeded: Seeded | None = None, trials: int = MAX_TRIALS) -
     rejections = [verdict for verdict in judged if isinstance(verdict, Rejection)]
     best = fits[0].plan if fits else None
     if seeded is not None:
-        best, missed = prove(fits, Trials(seeded), trials)
-        near = _near_fits(places, questions, best)
-        better, _ = prove(near, Trials(seeded, hurried=True), MORE_TRIALS * trials, below=best)
-        best = better or best
+        tried = Trials(seeded)
+        best, missed = prove(fits, tried, trials)
+        best = improve(best, _near_fits(places, questions, best), tried, MORE_TRIALS * trials)
         rejections += missed
     rejections.sort(key=_nearness)
     if best is not None:
@@ -99,18 +98,20 @@ def search(task: Task, seeded: Seeded | None = None, trials: int = MAX_TRIALS) -
     return _no_fit(task.models[0], rejections)
 
 
-def _near_fits(places: Sequence[Place], questions: Sequence[Question], held: Plan | None) -> list[Judged]:
-    """Return every layout that may hold for less than ``held`` does though the formulas refuse it narrowly.
+def _near_fits(places: Sequence[Place], questions: Sequence[Question], held: Plan | None) -> Iterator[Judged]:
+    """Yield every layout that may hold for less than ``held`` does though the formulas refuse it narrowly.
 
     They are near, not exact: what they find too slow by less than ``SLACK`` may hold, and a layout that they rank
     behind another of the same place may hold with fewer replicas.
     """
-    judged = (
-        _best_step(candidate, question, SLACK)
-        for node, size in places
-        for candidate, question in enumerate_layouts(node, size, questions)
-    )
-    return [fit for fit in judged if isinstance(fit, Judged) and cheaper(fit.rank, held)]
+    for node, size in places:
+        for candidate, question in enumerate_layouts(node, size, questions):
+            fixed = question.constraints.asked.max_num_batched_tokens
+            steps = (None,) if fixed or not question.constraints.latency_targets else (None, *SMALLER_STEPS)
+            judged = [judge(replace(candidate, max_num_batched_tokens=step), question, SLACK, held) for step in steps]
+            fits = [verdict for verdict in judged if isinstance(verdict, Judged)]
+            if fits:
+                yield min(fits, key=lambda fit: (fit.replicas, max(1.0, fit.strain)))
 
 
 def judge_places(task: Task) -> tuple[JudgedPlace, ...] | NoFit:
@@ -235,9 +236,9 @@ def _best_layout(node: NodeShape, size: int, questions: Sequence[Question]) -> J
     return best or min(misses, key=_nearness)
 
 
-def _best_step(candidate: Candidate, question: Question, slack: float = 0.0) -> Judged | Rejection:
+def _best_step(candidate: Candidate, question: Question) -> Judged | Rejection:
     """Return the verdict with the largest steps, or with smaller ones where they keep TPOT with fewer replicas."""
-    best = judge(candidate, question, slack)
+    best = judge(candidate, question)
     constraints = question.constraints
     paced = any(target.metric != "ttft" for target in constraints.latency_targets)
     if not paced or constraints.asked.max_num_batched_tokens is not None:
@@ -247,7 +248,7 @@ def _best_step(candidate: Candidate, question: Question, slack: float = 0.0) -> 
             break
         if isinstance(best, Rejection) and best.reason != "Latency":
             break
-        smaller = judge(replace(candidate, max_num_batched_tokens=step), question, slack)
+        smaller = judge(replace(candidate, max_num_batched_tokens=step), question)
         if isinstance(smaller, Judged) and (isinstance(best, Rejection) or smaller.replicas < best.replicas):
             best = smaller
     return best

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from vlm_operator.sizing.assemble import PROCESSOR_CACHE_GIB, SPREADS, Judged
+from vlm_operator.sizing.fit import KV_RESERVE
 from vlm_operator.sizing.host import MEDIA_THREADS, PIXEL_BYTES
 from vlm_operator.sizing.kv_cache import KVCachePlan
 from vlm_operator.sizing.plan import Percentiles, Plan, TrafficFigures
@@ -69,6 +70,7 @@ def try_plan(judged: Judged, generator: Randomness, *, hurried: bool = False) ->
         ttft=_percentiles(result.ttft),
         tpot=_percentiles(result.tpot),
         request=_percentiles(result.total),
+        requests_per_minute_per_replica=max(plan.latency.requests_per_minute_per_replica, 60 * result.goodput),
     )
     figures = TrafficFigures(
         utilisation=result.utilisation,
@@ -77,9 +79,11 @@ def try_plan(judged: Judged, generator: Randomness, *, hurried: bool = False) ->
         preemptions=result.preemptions,
         on_time=result.goodput / result.requests_per_second if result.requests_per_second else 0.0,
         sustainable=result.sustainable and not result.rejected,
+        requests=result.requests,
     )
     binding = plan.binding_constraint if result.binding == "none" else result.binding
-    return replace(plan, latency=estimate, traffic=figures, binding_constraint=binding)
+    tight = plan.tight_kv_cache or result.kv_peak * (1 + KV_RESERVE) > 1
+    return replace(plan, latency=estimate, traffic=figures, binding_constraint=binding, tight_kv_cache=tight)
 
 
 def _percentiles(found: Distribution) -> Percentiles:

@@ -12,11 +12,14 @@ with a running request are counted for each, so sharing saves work but no blocks
 from collections import deque
 from heapq import heappop, heappush
 from math import ceil, inf, sqrt
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from vlm_operator.sizing.traffic.caches import EncoderCache, PrefixCache
 from vlm_operator.sizing.traffic.requests import ImageWork, Request
 from vlm_operator.sizing.traffic.server import ServerLimits
+
+KV_LEVELS: Final = 200
+"""Parts of the KV cache in which its use is told."""
 
 Cause = Literal["none", "KV cache", "running sequences", "batch tokens", "encoder budget"]
 
@@ -75,7 +78,7 @@ class Engine:
         self.rejected: list[Request] = []
         self.blocked: Cause = "none"
         self.waited: dict[Cause, float] = {}
-        self.kv_seconds = 0.0
+        self.kv_seconds = [0.0] * (KV_LEVELS + 1)
         self._step = 0
         self._context = 0
         self._ends: list[tuple[int, int, Request]] = []
@@ -280,7 +283,6 @@ class Engine:
     def _pass(self, seconds: float, steps: int) -> None:
         """Let ``steps`` steps of all decoding requests pass and end those that are complete."""
         kv = self.limits.kv
-        self.kv_seconds += seconds * (kv.total - self.free)
         if self.waiting:
             self.waited[self.blocked] = self.waited.get(self.blocked, 0.0) + seconds * len(self.waiting)
         self.now += seconds
@@ -291,6 +293,7 @@ class Engine:
             self.free -= taken
             self.allocated += taken
             self._context += steps * count
+        self.kv_seconds[KV_LEVELS - KV_LEVELS * self.free // kv.total] += seconds
         self._step += steps
         ends = self._ends
         while ends and ends[0][0] <= self._step:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from vlm_operator.sizing.traffic.engine import Engine
+from vlm_operator.sizing.traffic.engine import KV_LEVELS, Engine
 from vlm_operator.sizing.traffic.requests import Request
 
 PERCENTILES: Final = (50, 90, 95, 99)
@@ -83,6 +83,7 @@ class TrafficResult:
         output_tokens_per_second: Tokens of ended requests over that time.
         utilisation: Share of the time in which a step ran.
         kv_usage: Mean share of the KV blocks in use while steps ran.
+        kv_peak: Share that was not exceeded for 99 % of that time.
         queue: Mean number of requests that were waiting for the scheduler.
         preemptions: How often a request had to give up its blocks.
         rejected: Requests that no empty replica could hold.
@@ -101,6 +102,7 @@ class TrafficResult:
     output_tokens_per_second: float
     utilisation: float
     kv_usage: float
+    kv_peak: float
     queue: float
     preemptions: int
     rejected: int
@@ -115,7 +117,6 @@ def summarise(engine: Engine, goal: Goal, counted_from: float, *, sustainable: b
     seconds = max(max((request.finished for request in ended), default=0.0) - counted_from, 1e-9)
     tpots = [latency_of(request, "tpot") for request in ended if request.output_tokens > 1]
     good = sum(_is_good(request, goal) for request in ended)
-    total = engine.limits.kv.total
     waiting = sum(engine.waited.values())
     return TrafficResult(
         requests=len(ended),
@@ -127,7 +128,8 @@ def summarise(engine: Engine, goal: Goal, counted_from: float, *, sustainable: b
         goodput=good / seconds,
         output_tokens_per_second=sum(request.output_tokens for request in ended) / seconds,
         utilisation=min(1.0, engine.busy / max(engine.now, 1e-9)),
-        kv_usage=engine.kv_seconds / max(engine.busy * total, 1e-9),
+        kv_usage=_mean_level(engine.kv_seconds),
+        kv_peak=_peak_level(engine.kv_seconds),
         queue=waiting / max(engine.now, 1e-9),
         preemptions=engine.preemptions,
         rejected=len(engine.rejected),
@@ -154,6 +156,20 @@ def _is_good(request: Request, goal: Goal) -> bool:
 def _mean(values: Iterable[float]) -> float:
     found = list(values)
     return sum(found) / len(found) if found else 0.0
+
+
+def _mean_level(seconds: Sequence[float]) -> float:
+    """Return the mean of a level that held for ``seconds[level]``, as a share of the highest."""
+    return sum(level * held for level, held in enumerate(seconds)) / max(KV_LEVELS * sum(seconds), 1e-9)
+
+
+def _peak_level(seconds: Sequence[float]) -> float:
+    """Return the level that is exceeded for 1 % of the time, as a share of the highest."""
+    beyond, level = 0.01 * sum(seconds), KV_LEVELS
+    while level and seconds[level] <= beyond:
+        beyond -= seconds[level]
+        level -= 1
+    return level / KV_LEVELS
 
 
 HARDLY: Final = 0.01

@@ -1,8 +1,9 @@
 """Requests through one replica: arrival, preprocessing on the CPU, the engine's scheduler, and their latencies."""
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heappop, heappush, heapreplace
 from itertools import takewhile
 from math import inf, log
 from typing import Final, Protocol
@@ -96,6 +97,7 @@ class _Source:
         self._workers = [0.0] * run.limits.preprocess_workers
         self._processed = ProcessorCache(run.limits.processor_cache_patches)
         self._random = generator.random
+        self._coming: deque[float] = deque()
         self._ready: list[tuple[float, int, Request]] = []
         self._sent = 0
         self.closed = isinstance(run.arrivals, ClosedLoop)
@@ -106,23 +108,28 @@ class _Source:
                 self.send(0.0)
         else:
             self.counted_from = run.warm_up * run.seconds
-            times = takewhile(lambda time: time < run.seconds, run.arrivals.times(generator))
-            self._ready = [self._prepare(time) for time in times]
-            self.counted = sum(request.arrived >= self.counted_from for _, _, request in self._ready)
-            heapify(self._ready)
-        self.next_ready = self._ready[0][0] if self._ready else inf
+            self._coming = deque(takewhile(lambda time: time < run.seconds, run.arrivals.times(generator)))
+            self.counted = sum(time >= self.counted_from for time in self._coming)
+        self._find_next()
 
     def send(self, now: float) -> None:
         """A client sends its next request, if any is left."""
         if self._sent < self._most:
             heappush(self._ready, self._prepare(now))
-            self.next_ready = self._ready[0][0]
+            self._find_next()
 
     def ready_by(self, now: float) -> Iterator[Request]:
         """Take the requests that are ready by ``now``."""
         while self.next_ready <= now:
             yield heappop(self._ready)[2]
-            self.next_ready = self._ready[0][0] if self._ready else inf
+            self._find_next()
+
+    def _find_next(self) -> None:
+        """Prepare those that come before the first ready one: one of them may overtake it."""
+        ready, coming = self._ready, self._coming
+        while coming and (not ready or coming[0] < ready[0][0]):
+            heappush(ready, self._prepare(coming.popleft()))
+        self.next_ready = ready[0][0] if ready else inf
 
     def _prepare(self, now: float) -> tuple[float, int, Request]:
         """Draw a request that arrives ``now`` and pass it through the first free worker."""

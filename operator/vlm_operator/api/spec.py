@@ -297,10 +297,11 @@ class Scaling(ApiModel):
     min_replicas: Annotated[int, whole(1, 1000)] | None = None
     """minReplicas is the fewest replicas; kubectl scale sets it. Default: 1."""
     max_replicas: Annotated[int, whole(1, 1000)] | None = None
-    """maxReplicas is the most replicas that the plan may ask for. Default: no limit."""
+    """maxReplicas is the most replicas that the plan may ask for. Default: 64, or the fewest allowed where
+    that is more."""
     spare_replicas: Annotated[int, whole(0, 100)] | None = None
     """spareReplicas is how many replicas run beyond what the traffic needs, so that every objective still holds while
-    as many are down; 1 is N+1. Default: 0."""
+    as many are down; 1 is N+1. minReplicas and maxReplicas count them too. Default: 0."""
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             cel="!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",

@@ -83,7 +83,7 @@ class PlanStatus(ApiModel):
     tensor_parallel_size: Count | None = None
     """tensorParallelSize is over how many GPUs each layer is split."""
     replicas: Count | None = None
-    """replicas is the number of pods that the workload needs."""
+    """replicas is the number of pods that the plan asks for, spare ones included."""
     max_model_len: Count | None = None
     """maxModelLen is the longest request in tokens, prompt and answer together."""
     max_num_seqs: Count | None = None
@@ -129,7 +129,7 @@ class Estimate(ApiModel):
     kv_cache_tokens: LongCount | None = None
     """kvCacheTokens is how many tokens the KV cache of one replica holds."""
     concurrent_requests: Count | None = None
-    """concurrentRequests is how many requests one replica runs at once."""
+    """concurrentRequests is how many of the largest requests the KV cache of one replica holds at once."""
     ttft_milliseconds: Percentiles | None = None
     """ttftMilliseconds is the time to the first token."""
     tpot_milliseconds: Percentiles | None = None

@@ -84,7 +84,7 @@ def _with_traffic(candidate: Candidate, question: Question, case: Case, below: P
     """
     constraints = question.constraints
     replicas = constraints.least_replicas
-    most = min(constraints.max_replicas or max(MAX_REPLICAS, replicas), _affordable(candidate, below))
+    most = min(most_replicas(constraints), _affordable(candidate, below))
     hopeless = _late(candidate, question, case, 1)
     if hopeless is not None:  # late with a replica for itself: more replicas would not help
         return hopeless
@@ -105,6 +105,11 @@ def _with_traffic(candidate: Candidate, question: Question, case: Case, below: P
             break
         replicas = max(next_count, replicas + 1)
     return tight or last or reject(candidate, "TooManyReplicas", f"more than {most} replicas would be needed")
+
+
+def most_replicas(constraints: Constraints) -> int:
+    """Return how many replicas may be had."""
+    return constraints.max_replicas or max(MAX_REPLICAS, constraints.least_replicas)
 
 
 def _affordable(candidate: Candidate, below: Plan | None) -> float:

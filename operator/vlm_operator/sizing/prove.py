@@ -7,6 +7,7 @@ several are added at a time, the numbers between are tried before anything deare
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
 from operator import itemgetter
@@ -14,7 +15,7 @@ from typing import Final
 
 from vlm_operator.sizing.assemble import Judged
 from vlm_operator.sizing.fit import STEPS
-from vlm_operator.sizing.judge import NEVER, judge_replicas, reject
+from vlm_operator.sizing.judge import NEVER, judge_replicas, most_replicas, reject
 from vlm_operator.sizing.plan import Plan, Rank, Rejection, missed_target, rank
 from vlm_operator.sizing.question import Candidate
 from vlm_operator.sizing.traffic import Randomness
@@ -25,7 +26,7 @@ Seeded = Callable[[int], Randomness]
 """Returns a generator for the traffic of this number, the same for the same number."""
 _Key = tuple[Candidate, str, int, int, int]
 
-MAX_TRIALS: Final = 16
+MAX_TRIALS: Final = 8
 """Whole trials of the plans that the closed formulas let pass; what is still untried then is not promised."""
 MORE_TRIALS: Final = 2
 """Times as many trials of cheaper plans that the closed formulas refuse narrowly or rank behind another layout."""
@@ -68,11 +69,6 @@ class _Try:
         if self.winner is not None:
             return rank(self.winner)
         return self.fit.rank_with(self.too_few + 1)
-
-    @property
-    def promise(self) -> tuple[float, Rank]:
-        """The order in which to try what formulas do not grant: the least strained first."""
-        return max(1.0, self.fit.strain), self.fit.rank
 
 
 class Trials:
@@ -134,14 +130,15 @@ def improve(best: Plan | None, fits: Iterable[Judged], trials: Trials, most: int
     Args:
         best: What is known to hold, None where nothing is.
         fits: What the formulas refuse narrowly or rank behind another layout.
-        trials: Where they are tried, those first that are the least strained; a trial ends once a target is missed.
+        trials: Where they are tried; a trial ends once a target is missed.
         most: How much may be spent on them, in whole trials.
     """
-    numbers, most_spent = count(), trials.spent + most
-    queue = [(*tried.promise, next(numbers), tried) for tried in map(_begin, fits)]
-    heapify(queue)
-    while queue and trials.spent < most_spent:
-        tried = heappop(queue)[-1]
+    most_spent = trials.spent + most
+    tries = [_relax(fit, best) for fit in fits]
+    while tries and trials.spent < most_spent:
+        # Once something holds, the cheapest of what the formulas expect to hold is more than the surest.
+        tried = min(tries, key=partial(_promise, least_strain=0.0 if best is None else 1.0))
+        tries.remove(tried)
         if not _cheaper(tried.least, best):
             continue
         plan = trials.of(tried.fit, hurried=True)
@@ -153,12 +150,32 @@ def improve(best: Plan | None, fits: Iterable[Judged], trials: Trials, most: int
             if more.held is not None and _cheaper(rank(more.held), best):
                 best = more.held
             if more.winner is None:
-                heappush(queue, (*more.promise, next(numbers), more))
+                tries.append(more)
     return best
+
+
+def _promise(tried: _Try, least_strain: float) -> tuple[bool, bool, float, Rank]:
+    tight, unpriced, *_ = tried.fit.rank
+    return tight, unpriced, max(tried.fit.strain, least_strain), tried.fit.rank
 
 
 def _begin(fit: Judged) -> _Try:
     return _Try(fit=fit, too_few=fit.replicas - 1)
+
+
+def _relax(fit: Judged, best: Plan | None) -> _Try:
+    """Return ``fit`` with as many replicas as the formulas ask for, as far as that is cheaper than ``best``.
+
+    Where they hold, the numbers down to those of ``fit`` are tried next.
+    """
+    begun, most = _begin(fit), _most_replicas(fit)
+    while begun.fit.strain > 1:
+        more = begun.fit.replicas + max(1, begun.fit.replicas // 4)
+        verdict = judge_replicas(fit.candidate, fit.question, fit.case, more)[0] if more <= most else None
+        if not isinstance(verdict, Judged) or not _cheaper(verdict.rank, best):
+            break
+        begun = replace(begun, fit=verdict)
+    return begun
 
 
 def _cheaper(least: Rank, plan: Plan | None) -> bool:
@@ -256,16 +273,18 @@ def _more_replicas(tried: _Try, late: Rejection) -> _Try | None:
         return None
     fit, replicas = tried.fit, tried.fit.replicas
     added = replicas if useless else max(1, replicas // 4)
-    more = max(replicas + added, _fewer_clients(fit))
-    for most in (
-        fit.question.constraints.max_replicas,
-        fit.candidate.node.room_for(fit.fit.host.pod(fit.candidate.tensor_parallel_size)),
-    ):
-        more = more if most is None else min(more, most)
+    more = min(max(replicas + added, _fewer_clients(fit)), _most_replicas(fit))
     if more <= replicas:
         return None
     verdict, _ = judge_replicas(fit.candidate, fit.question, fit.case, more)
     return _Try(fit=verdict, too_few=replicas, fewer=late, doubled=useless) if isinstance(verdict, Judged) else None
+
+
+def _most_replicas(fit: Judged) -> int:
+    """Return how many replicas are allowed and have room."""
+    allowed = most_replicas(fit.question.constraints)
+    room = fit.candidate.node.room_for(fit.fit.host.pod(fit.candidate.tensor_parallel_size))
+    return allowed if room is None else min(allowed, room)
 
 
 def _fewer_clients(fit: Judged) -> int:

@@ -87,7 +87,8 @@ def search(task: Task, seeded: Seeded | None = None, trials: int = MAX_TRIALS) -
     if seeded is not None:
         tried = Trials(seeded)
         best, missed = prove(fits, tried, trials)
-        best = improve(best, _near_fits(places, questions, best), tried, MORE_TRIALS * trials)
+        if task.constraints.latency_targets:
+            best = improve(best, _near_fits(places, questions, best), tried, MORE_TRIALS * trials)
         rejections += missed
     rejections.sort(key=_nearness)
     if best is not None:
@@ -107,7 +108,7 @@ def _near_fits(places: Sequence[Place], questions: Sequence[Question], held: Pla
     for node, size in places:
         for candidate, question in enumerate_layouts(node, size, questions):
             fixed = question.constraints.asked.max_num_batched_tokens
-            steps = (None,) if fixed or not question.constraints.latency_targets else (None, *SMALLER_STEPS)
+            steps = (None,) if fixed else (None, *SMALLER_STEPS)
             judged = [judge(replace(candidate, max_num_batched_tokens=step), question, SLACK, held) for step in steps]
             fits = [verdict for verdict in judged if isinstance(verdict, Judged)]
             if fits:

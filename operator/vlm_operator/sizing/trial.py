@@ -10,7 +10,7 @@ from typing import Final
 
 from vlm_operator.sizing.assemble import PROCESSOR_CACHE_GIB, SPREADS, Judged
 from vlm_operator.sizing.fit import KV_RESERVE
-from vlm_operator.sizing.host import MEDIA_THREADS, PIXEL_BYTES
+from vlm_operator.sizing.host import MEDIA_THREADS, PIXEL_BYTES, engine_cores
 from vlm_operator.sizing.kv_cache import KVCachePlan
 from vlm_operator.sizing.plan import Percentiles, Plan, TrafficFigures
 from vlm_operator.sizing.question import Question
@@ -147,7 +147,7 @@ def _seconds(arrivals: Poisson | Bursty | ClosedLoop, request_seconds: float) ->
 
 def _limits(judged: Judged) -> ServerLimits:
     flags, vision = judged.plan.flags, judged.question.shape.vision
-    cores = judged.plan.host.cpu_cores - judged.plan.gpus_per_replica - 2
+    cores = judged.plan.host.cpu_cores - engine_cores(judged.plan.gpus_per_replica)
     return ServerLimits(
         max_num_seqs=flags.max_num_seqs,
         max_num_batched_tokens=flags.max_num_batched_tokens,

@@ -51,6 +51,8 @@ def judge(
         slack: Share by which closed formulas may miss a target or the traffic where a trial is to decide.
         below: A plan that holds: only cheaper ones are of interest.
     """
+    if _affordable(candidate, below) < question.constraints.least_replicas:
+        return reject(candidate, "TooExpensive", "a cheaper plan holds")
     illegal = _check_legal(candidate, question)
     if illegal is not None:
         return illegal

@@ -105,6 +105,8 @@ def running_per_replica(workload: Workload, case: Case, replicas: int, most: int
     low, high = 1, most
     if _most_rate(case, most) < rate:
         return None
+    if case.slack:  # nearer to its capacity the formulas fill the replica, and only a trial tells how full it gets
+        rate = min(rate, MOST_LOAD * latency.requests_per_minute(case.runner, case.typical, most))
     while low < high:
         middle = (low + high) // 2
         if latency.requests_per_minute(case.runner, case.typical, middle) >= rate:

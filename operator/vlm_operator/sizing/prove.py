@@ -7,7 +7,6 @@ several are added at a time, the numbers between are tried before anything deare
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
 from operator import itemgetter
@@ -26,16 +25,16 @@ Seeded = Callable[[int], Randomness]
 """Returns a generator for the traffic of this number, the same for the same number."""
 _Key = tuple[Candidate, str, int, int, int]
 
-MAX_TRIALS: Final = 8
+MAX_TRIALS: Final = 4
 """Whole trials of the plans that the closed formulas let pass; what is still untried then is not promised."""
-MORE_TRIALS: Final = 2
+MORE_TRIALS: Final = 3
 """Times as many trials of cheaper plans that the closed formulas refuse narrowly or rank behind another layout."""
 LEAST_COST: Final = 0.2
 """Of a trial that ends with its first requests, in whole ones: judging and setting up take their time too."""
 LEAST_GAIN: Final = 0.9
 """Twice the replicas that leave more than this share of what a target was missed by are the wrong remedy."""
 STEP_REACH: Final = 0.5
-"""A target that is missed by more than this share is beyond what other steps gain."""
+"""A TTFT that is missed by more than this share is beyond what other steps gain."""
 CROWDED: Final = "bursts fill the KV cache further: at times it keeps less than that reserve, since nothing else fits"
 
 
@@ -86,8 +85,21 @@ class Trials:
         self._done: dict[_Key, Plan] = {}
         self.spent = 0.0
 
-    def of(self, fit: Judged, *, hurried: bool = False, traffic: int = 0) -> Plan:
-        """Return the plan of ``fit`` with its simulated figures; a hurried trial ends once a target is missed."""
+    def hold(self, fit: Judged, *, hurried: bool = False) -> tuple[Plan, Rejection | None]:
+        """Return the plan of ``fit`` with its simulated figures, and why it does not hold, None where it does.
+
+        Of many that are tried some hold by chance, so a plan has to hold twice. A hurried trial ends once a target is
+        missed.
+        """
+        plan = self._under(0, fit, hurried=hurried)
+        late = _missed(fit, plan)
+        if late is not None:
+            return plan, late
+        again = self._under(1, fit, hurried=hurried)
+        late = _missed(fit, again)
+        return (plan, None) if late is None else (again, late)
+
+    def _under(self, traffic: int, fit: Judged, *, hurried: bool) -> Plan:
         key = (fit.candidate, fit.question.model_id, fit.replicas, fit.fit.max_num_batched_tokens, traffic)
         found = self._done.get(key)
         if found is None:
@@ -111,8 +123,7 @@ def prove(fits: Sequence[Judged], trials: Trials, most: int) -> tuple[Plan | Non
     crowded: list[Plan] = []
     while queue and queue[0][2].winner is None and trials.spent < most_spent:
         tried = heappop(queue)[2]
-        plan = trials.of(tried.fit)
-        late = _missed(tried.fit, plan)
+        plan, late = trials.hold(tried.fit)
         missed += [late] if late is not None else []
         crowded += [plan] if late is not None and late.reason == "KVCache" else []
         for more in _next_tries(tried, plan, late):
@@ -136,16 +147,11 @@ def improve(best: Plan | None, fits: Iterable[Judged], trials: Trials, most: int
     most_spent = trials.spent + most
     tries = [_relax(fit, best) for fit in fits]
     while tries and trials.spent < most_spent:
-        # Once something holds, the cheapest of what the formulas expect to hold is more than the surest.
-        tried = min(tries, key=partial(_promise, least_strain=0.0 if best is None else 1.0))
+        tried = min(tries, key=_expected_price if best is not None else _strain)
         tries.remove(tried)
         if not _cheaper(tried.least, best):
             continue
-        plan = trials.of(tried.fit, hurried=True)
-        late = _missed(tried.fit, plan)
-        if late is None:  # of many that are tried some hold by chance: it has to hold under other traffic too
-            plan = trials.of(tried.fit, hurried=True, traffic=1)
-            late = _missed(tried.fit, plan)
+        plan, late = trials.hold(tried.fit, hurried=True)
         for more in _next_tries(tried, plan, late):
             if more.held is not None and _cheaper(rank(more.held), best):
                 best = more.held
@@ -154,9 +160,14 @@ def improve(best: Plan | None, fits: Iterable[Judged], trials: Trials, most: int
     return best
 
 
-def _promise(tried: _Try, least_strain: float) -> tuple[bool, bool, float, Rank]:
-    tight, unpriced, *_ = tried.fit.rank
-    return tight, unpriced, max(tried.fit.strain, least_strain), tried.fit.rank
+def _strain(tried: _Try) -> tuple[bool, bool, float, Rank]:
+    tight, unpriced, *_ = rank = tried.fit.rank
+    return tight, unpriced, tried.fit.strain, rank
+
+
+def _expected_price(tried: _Try) -> tuple[bool, bool, float, Rank]:
+    tight, unpriced, cents, *_ = rank = tried.fit.rank
+    return tight, unpriced, cents * tried.fit.strain, rank
 
 
 def _begin(fit: Judged) -> _Try:
@@ -230,34 +241,34 @@ def _missed(fit: Judged, plan: Plan) -> Rejection | None:
 
 
 def _other_steps(tried: _Try, plan: Plan, late: Rejection) -> Iterator[_Try]:
-    """Yield the plan with the next smaller or larger steps, whichever may help against being ``late``.
+    """Yield the plan with smaller and with larger steps, whichever may help against being ``late``.
 
-    Smaller ones hurry answers along, larger ones prompts; either may bring a first token sooner, for what is computed
-    beside a prompt keeps it waiting.
+    Smaller ones hurry answers along, larger ones prompts, and with few prompts at a time either may help both. Steps
+    that hold a whole prompt are all alike, so much smaller ones are tried at once.
     """
     fit = tried.fit
     missed = missed_target(plan.latency, fit.question.constraints.latency_targets)
     worse = tried.before is not None and late.shortfall_fraction > tried.before.shortfall_fraction
-    beyond = late.reason == "Latency" and late.shortfall_fraction > STEP_REACH
+    beyond = missed is not None and missed[0].metric == "ttft" and late.shortfall_fraction > STEP_REACH
     if late.reason == "KVCache" or worse or beyond or fit.question.constraints.asked.max_num_batched_tokens:
         return
-    helpful = {"tpot": (-1,), "ttft": (1, -1), "request_latency": (-1, 1)}[missed[0].metric] if missed else (1,)
-    for toward in helpful:
-        verdict = _with_steps(fit, toward) if tried.toward in (0, toward) else None
+    for step in _near_steps(fit.fit.max_num_batched_tokens, tried.toward) if missed or not tried.toward else ():
+        toward = 1 if step > fit.fit.max_num_batched_tokens else -1
+        candidate = replace(fit.candidate, max_num_batched_tokens=step)
+        case = replace(fit.case, runner=fit.case.runner.with_steps(step))
+        verdict = judge_replicas(candidate, fit.question, case, fit.replicas)[0]
         if isinstance(verdict, Judged):
             why = f"{'larger' if toward < 0 else 'smaller'} steps are late: {late.message.partition(': ')[2]}"
             yield _Try(fit=verdict, too_few=tried.too_few, toward=toward, before=late, why=why)
 
 
-def _with_steps(fit: Judged, toward: int) -> Judged | Rejection | None:
-    """Judge ``fit`` with the next smaller (-1) or larger (1) steps; None where there are none."""
-    now = fit.fit.max_num_batched_tokens
-    step = min((step for step in STEPS if (step - now) * toward > 0), key=lambda step: abs(step - now), default=None)
-    if step is None:
-        return None
-    candidate = replace(fit.candidate, max_num_batched_tokens=step)
-    case = replace(fit.case, runner=fit.case.runner.with_steps(step))
-    return judge_replicas(candidate, fit.question, case, fit.replicas)[0]
+def _near_steps(now: int, toward: int) -> tuple[int, ...]:
+    """Return the next steps in one direction, or for 0 in both and much smaller ones."""
+    smaller = [step for step in STEPS if step < now]
+    larger = [step for step in reversed(STEPS) if step > now]
+    if toward:
+        return tuple((smaller if toward < 0 else larger)[:1])
+    return (*smaller[:1], *smaller[3:4], *larger[:1])
 
 
 def _more_replicas(tried: _Try, late: Rejection) -> _Try | None:

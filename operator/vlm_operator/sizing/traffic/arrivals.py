@@ -27,7 +27,8 @@ class Bursty:
 
     During a burst the rate is ``peak`` times the mean; bursts take ``burst_seconds`` and fill ``burst_share`` of the
     time, so the calm rate is what keeps the mean: a Poisson process whose rate steps up and down. The durations are
-    fixed, so that a few cycles already show what many would. ``peak`` x ``burst_share`` is at most 1.
+    fixed, so that a few cycles already show what many would; half a calm comes first, so that whole cycles end with
+    the other half. ``peak`` x ``burst_share`` is at most 1.
     """
 
     rate: float
@@ -45,7 +46,7 @@ class Bursty:
         draw = generator.random
         calm = self.rate * max(0.0, 1 - self.peak * self.burst_share) / (1 - self.burst_share)
         calm_seconds = self.cycle_seconds - self.burst_seconds
-        now = until = 0.0
+        now, until = 0.0, -calm_seconds / 2
         bursting = True
         while True:
             bursting = not bursting

@@ -68,7 +68,7 @@ def count_thousand(rule: ImageRule) -> None:
 
 
 def judged_candidates(resource: Resource, inventory: Inventory) -> list[tuple[Candidate, Question]]:
-    """Return every candidate that a plan for ``resource`` judges, and the question that it is judged by."""
+    """Return every candidate that a plan by closed formulas judges, and the question that it is judged by."""
     judged: list[tuple[Candidate, Question]] = []
 
     def note(candidate: Candidate, question: Question) -> object:
@@ -76,7 +76,7 @@ def judged_candidates(resource: Resource, inventory: Inventory) -> list[tuple[Ca
         return judge(candidate, question)
 
     with mock.patch.object(search, "judge", note):
-        plan_deployment(resource.spec, inventory)
+        plan_deployment(resource.spec, inventory, simulate=False)
     return judged
 
 
@@ -127,7 +127,8 @@ def main() -> None:
 
     show("catalogue: read and check every file", load_catalogue)
     show("vlmctl --help, a new process", start_command_line)
-    show("vlmctl plan --no-simulation, a new process", cold_plan(SAMPLES / "chat.yaml"))
+    for sample in ("chat.yaml", "invoices.yaml"):
+        show(f"vlmctl plan --no-simulation, a new process: {sample}", cold_plan(SAMPLES / sample), runs=5)
     for how, simulate, every in (("closed formulas", False, 1), ("with trials", True, 4)):
         number, middle, longest = plan_times(simulate=simulate, every=every)
         for word, spent in (("median", middle), ("longest", longest)):
@@ -140,10 +141,10 @@ def main() -> None:
     for name, key in sorted(rules, key=lambda pair: (pair[0], examples[pair[1]][0])):
         architecture, rule = examples[key]
         show(f"1,000 images: {name}, {architecture}", partial(count_thousand, rule))
-    for sample in sorted(SAMPLES.glob("*.yaml")):
-        resources = load_resources(sample.read_text(), sample.name)
+    for file in sorted(SAMPLES.glob("*.yaml")):
+        resources = load_resources(file.read_text(), file.name)
         inventory = catalogue_inventory()
-        show(f"plan: {sample.name}", lambda r=resources, i=inventory: [plan_deployment(x.spec, i) for x in r])  # type: ignore[misc]
+        show(f"plan: {file.name}", lambda r=resources, i=inventory: [plan_deployment(x.spec, i) for x in r])  # type: ignore[misc]
         judged = judged_candidates(resources[0], inventory)
         show_each(f"  one of {len(judged)} candidates judged, warm", partial(judge_all, judged), len(judged))
         fitted = fitted_requests(judged)

@@ -7,8 +7,10 @@ several are added at a time, the numbers between are tried before anything deare
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import count
+from math import inf
 from operator import itemgetter
 from typing import Final
 
@@ -144,14 +146,15 @@ def improve(best: Plan | None, fits: Iterable[Judged], trials: Trials, most: int
         trials: Where they are tried; a trial ends once a target is missed.
         most: How much may be spent on them, in whole trials.
     """
-    most_spent = trials.spent + most
+    most_spent, missed_at = trials.spent + most, inf
     tries = [_relax(fit, best) for fit in fits]
     while tries and trials.spent < most_spent:
-        tried = min(tries, key=_expected_price if best is not None else _strain)
+        tried = min(tries, key=partial(_promise, missed_at=missed_at, any_holds=best is not None))
         tries.remove(tried)
         if not _cheaper(tried.least, best):
             continue
         plan, late = trials.hold(tried.fit, hurried=True)
+        missed_at = missed_at if late is None else min(missed_at, tried.fit.strain)
         for more in _next_tries(tried, plan, late):
             if more.held is not None and _cheaper(rank(more.held), best):
                 best = more.held
@@ -160,14 +163,14 @@ def improve(best: Plan | None, fits: Iterable[Judged], trials: Trials, most: int
     return best
 
 
-def _strain(tried: _Try) -> tuple[bool, bool, float, Rank]:
-    tight, unpriced, *_ = rank = tried.fit.rank
-    return tight, unpriced, tried.fit.strain, rank
+def _promise(tried: _Try, missed_at: float, *, any_holds: bool) -> tuple[bool, bool, bool, float, Rank]:
+    """Return the order in which to try: the surest until any holds, then the cheapest for what it has to carry.
 
-
-def _expected_price(tried: _Try) -> tuple[bool, bool, float, Rank]:
+    What the formulas find no less strained than something that missed comes later.
+    """
     tight, unpriced, cents, *_ = rank = tried.fit.rank
-    return tight, unpriced, cents * tried.fit.strain, rank
+    strain = tried.fit.strain
+    return tight, unpriced, any_holds and strain >= missed_at, cents * strain if any_holds else strain, rank
 
 
 def _begin(fit: Judged) -> _Try:

@@ -26,6 +26,10 @@ An architecture is what `architectures` in a checkpoint's config.json names. For
 images this page says which rule counts them and which server setting caps their tokens, or why they are not counted;
 and whether it is sized: its weights and what it keeps of a request are known, without which there is no plan.
 `vlmctl tokens --model MODEL --image WIDTHxHEIGHT --explain` shows a rule at work, `vlmctl memory` the sizes.
+
+`--processor-kwargs` takes the settings that counts depend on. Those that say what pixels are worth (`do_convert_rgb`,
+`do_rescale`, `rescale_factor`, `do_normalize`, `image_mean`, `image_std`, `resample`) are refused, because which of
+them a processor takes, and at which values, is not checked. No count depends on them: leave them out of the question.
 """
 
 _SIZED: Final = """## What a sized architecture may hold

@@ -1,6 +1,7 @@
 """What holds for every family, settings as in the conformance rows and any cap that the family offers."""
 
 from bisect import bisect_left
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -244,3 +245,28 @@ def test_a_larger_value_of_a_monotone_cap_never_keeps_less(
 def test_many_images_are_counted_as_one_by_one(drawn: tuple[Group, ImageRule], sizes: list[tuple[int, int]]) -> None:
     _, rule = drawn
     assert rule.count_images(sizes) == [rule.count_image(*size) for size in sizes]
+
+
+PIXEL_VALUES = {
+    "do_convert_rgb": False,
+    "do_normalize": False,
+    "do_rescale": False,
+    "image_mean": [0.1, 0.2, 0.3],
+    "image_std": [0.4, 0.5, 0.6],
+    "resample": 0,
+    "rescale_factor": 0.125,
+}
+
+
+@pytest.mark.parametrize("name", PIXEL_VALUES)
+def test_what_pixels_are_worth_is_refused_or_changes_no_count(name: str) -> None:
+    for group, rule in bound():
+        kwargs = {**group.settings.mm_processor_kwargs, name: PIXEL_VALUES[name]}
+        again = group.bind(replace(group.settings, mm_processor_kwargs=kwargs))
+        if isinstance(again, TokenRefusal):
+            assert again.reason in {"UncheckedSetting", "SettingMismatch", "StartupFails"}, group.name
+            assert name in again.message
+            continue
+        assert f"mm_processor_kwargs.{name}" in again.ignored_settings
+        assert again.maximum() == rule.maximum()
+        assert again.count_image(1654, 2339) == rule.count_image(1654, 2339)

@@ -171,3 +171,47 @@ def test_tightest_cap_of_small_images_leaves_them_as_they_are() -> None:
     assert count(capped, 640, 480) == count(qwen(), 640, 480)
     assert capped.cap is not None
     assert capped.cap.value == count(capped, 640, 480).embed_tokens * 784
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("do_convert_rgb", True),
+        ("do_normalize", False),
+        ("do_rescale", False),
+        ("image_mean", [0.48145466, 0.4578275, 0.40821073]),
+        ("image_std", [0.26862954, 0.26130258, 0.27577711]),
+        ("resample", 3),
+        ("rescale_factor", 0.00392156862745098),
+    ],
+)
+@pytest.mark.parametrize("scope", [None, "images_kwargs"])
+def test_what_pixels_are_worth_is_refused_with_what_to_do(setting: str, value: object, scope: str | None) -> None:
+    kwargs = {setting: value} if scope is None else {scope: {setting: value}}
+    settings = ServerSettings(mm_processor_kwargs=kwargs)
+    refusal = bind_rule("Qwen2_5_VLForConditionalGeneration", QWEN_CONFIG, QWEN, settings)
+    assert isinstance(refusal, TokenRefusal)
+    assert refusal.reason == "UncheckedSetting"
+    assert refusal.message == (
+        f"mm_processor_kwargs.{setting} = {value!r} says what pixels are worth, and no token count depends on it; "
+        "whether the server starts with it is not checked: leave it out to count, and try it on a server"
+    )
+
+
+@pytest.mark.parametrize("value", [True, False])
+def test_whether_images_are_resized_is_not_what_pixels_are_worth(value: bool) -> None:  # noqa: FBT001
+    settings = ServerSettings(mm_processor_kwargs={"do_resize": value})
+    refusal = bind_rule("Qwen2_5_VLForConditionalGeneration", QWEN_CONFIG, QWEN, settings)
+    assert isinstance(refusal, TokenRefusal)
+    assert refusal.reason == "UnknownSetting"
+
+
+def test_llava_takes_the_mean_of_its_own_file_and_no_other() -> None:
+    config = {"vision_config": {"model_type": "clip_vision_model", "image_size": 336, "patch_size": 14}}
+    processor = {"crop_size": 336, "image_mean": [0.48145466, 0.4578275, 0.40821073]}
+    own = ServerSettings(mm_processor_kwargs={"image_mean": [0.48145466, 0.4578275, 0.40821073]})
+    assert count(bind("LlavaForConditionalGeneration", config, processor, own), 640, 480).embed_tokens == 576
+    other = ServerSettings(mm_processor_kwargs={"image_mean": [0.5, 0.5, 0.5]})
+    refusal = bind_rule("LlavaForConditionalGeneration", config, processor, other)
+    assert isinstance(refusal, TokenRefusal)
+    assert refusal.reason == "UncheckedSetting"

@@ -9,6 +9,11 @@ from vlm_operator.sizing.tokens.types import ServerSettings, TokenRefusal
 _LARGEST: Final = 2**40
 """No figure of an image comes near; larger numbers are mistakes and would only cost time."""
 
+_PIXEL_VALUES: Final = frozenset(
+    {"do_convert_rgb", "do_normalize", "do_rescale", "image_mean", "image_std", "resample", "rescale_factor"}
+)
+"""Settings that say what pixels are worth and never how many there are (``ImagesKwargs`` of ``transformers``)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
@@ -156,13 +161,13 @@ def refuse_unknown(given: Mapping[str, Any], known: Collection[str]) -> None:
     Raises:
         Refused: ``given`` has a key that is not in ``known``.
     """
-    for key in given:
+    for key, value in given.items():
         if key not in known:
+            _refuse_pixel_values(key, value)
             raise Refused(
                 "UnknownSetting",
-                f"mm_processor_kwargs.{key} = {given[key]!r} has no counted effect: the engine does not "
-                f"report names "
-                f"it does not know; this family counts with {', '.join(sorted(known)) or 'none'}",
+                f"mm_processor_kwargs.{key} = {value!r} has no counted effect: the engine does not report names it "
+                f"does not know; this family counts with {', '.join(sorted(known)) or 'none'}; correct or drop it",
             )
 
 
@@ -174,13 +179,22 @@ def refuse_changed(given: Mapping[str, Any], shipped: Mapping[str, Any], hint: s
     """
     for key, value in given.items():
         if key not in shipped or shipped[key] != value:
+            _refuse_pixel_values(key, value)
             raise Refused(
                 "SettingMismatch",
-                f"mm_processor_kwargs.{key} = {value!r} differs from the checkpoint's {shipped.get(key)!r}: "
-                f"the "
-                f"engine would apply it to the pixels but not to the token count, and requests would fail; "
-                f"{hint}",
+                f"mm_processor_kwargs.{key} = {value!r} differs from the checkpoint's {shipped.get(key)!r}: the "
+                f"engine would apply it to the pixels but not to the token count, and requests would fail; {hint}",
             )
+
+
+def _refuse_pixel_values(key: str, value: Any) -> None:
+    """Refuse a setting of ``_PIXEL_VALUES``: not every processor takes each at every value, and none is checked."""
+    if key in _PIXEL_VALUES:
+        raise Refused(
+            "UncheckedSetting",
+            f"mm_processor_kwargs.{key} = {value!r} says what pixels are worth, and no token count depends on it; "
+            "whether the server starts with it is not checked: leave it out to count, and try it on a server",
+        )
 
 
 def dotted(given: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
